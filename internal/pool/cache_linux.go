@@ -120,7 +120,7 @@ func (n *Node) tidy(now time.Time) {
 	left := n.cached("tmp", "*")
 	drivers := n.cached("pocl", "tempfile*")
 	for _, path := range append(left, drivers...) {
-		if f, err := os.Lstat(path); err == nil && f.ModTime().Before(before) {
+		if f, err := os.Lstat(path); err == nil && unusedSince(before, now, f.ModTime()) {
 			_ = os.RemoveAll(path) // or the next time
 		}
 	}
@@ -136,10 +136,14 @@ func (n *Node) cached(folder ...string) (all []string) {
 	return all
 }
 
-// unused is the time since when no worker can have used what is older.
+// unused is the time since when no worker can have used what is older; zero: that is
+// not known.
 func (n *Node) unused(now time.Time) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.clock.set(now, mayUse) {
+		return time.Time{}
+	}
 	before := now.Add(-tidyEvery)
 	for _, all := range []map[string]*task{n.tasks, n.arriving} {
 		for _, t := range all {
@@ -205,8 +209,11 @@ func (n *Node) bound(now time.Time) {
 	slices.SortFunc(list, func(a, b compiled) int { return a.used.Compare(b.used) })
 	removed := 0
 	for _, c := range list {
-		if total <= n.cfg.Cache/10*9 || !c.used.Before(before) {
+		if total <= n.cfg.Cache/10*9 {
 			break
+		}
+		if !unusedSince(before, now, c.used) {
+			continue
 		}
 		if err := os.RemoveAll(c.path); err != nil {
 			n.log.Warn("a compiled program cannot be removed", "path", c.path, "error", err)

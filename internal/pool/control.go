@@ -50,6 +50,9 @@ type adoption struct {
 	Token   string `json:"token"` // where groups are, hidden by the group's key
 	Device  Device `json:"device"`
 	Left    int64  `json:"left_s,omitempty"` // of the limit
+
+	// Age is how long ago it was started: clocks of two machines need not agree.
+	Age time.Duration `json:"age_ns,omitempty"`
 }
 
 // reply is a line from a node.

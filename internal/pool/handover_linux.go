@@ -48,6 +48,9 @@ type handover struct {
 	Member    *handMember  `json:"member,omitempty"`
 	Limits    *Limits      `json:"limits,omitempty"`
 	Paused    time.Time    `json:"paused"`
+	// Kernel is when that was, by the kernel's clock that nobody sets; 0: unknown. Times
+	// are as written says.
+	Kernel time.Duration `json:"kernel,omitempty"`
 }
 
 type handDevice struct {
@@ -68,6 +71,7 @@ type handTask struct {
 	Spec    Spec         `json:"spec"`
 	Page    int          `json:"page"`
 	Limit   time.Time    `json:"limit"`
+	Began   time.Time    `json:"began,omitzero"`
 	Account handAccount  `json:"account"`
 	Workers []handWorker `json:"workers"`
 }
@@ -312,7 +316,8 @@ func (n *Node) write(keep *copies) (*handover, error) {
 		return nil, err
 	}
 	defer self.Close()
-	h := &handover{Format: HandoverFormat, Limits: n.limits.Load(), Paused: time.Now()}
+	h := &handover{Format: HandoverFormat, Limits: n.limits.Load(), Paused: time.Now(), Kernel: kernelTime()}
+	at := func(t time.Time) time.Time { return written(h.Paused, t) }
 	if h.Program, err = keep.of(self); err != nil {
 		return nil, err
 	}
@@ -342,7 +347,7 @@ func (n *Node) write(keep *copies) (*handover, error) {
 	}
 	for _, t := range n.sorted() {
 		c := &t.account
-		x := handTask{Task: t.Task, Token: t.token, Spec: t.spec, Limit: t.limit, Account: handAccount{c.credit, c.used, c.at, c.active, c.virtual}}
+		x := handTask{Task: t.Task, Token: t.token, Spec: t.spec, Limit: at(t.limit), Began: at(t.began), Account: handAccount{c.credit, c.used, at(c.at), at(c.active), c.virtual}}
 		if x.Page, err = keep.of(t.page); err != nil {
 			return nil, err
 		}
@@ -359,10 +364,10 @@ func (n *Node) write(keep *copies) (*handover, error) {
 			}
 			if i := slices.Index(t.device.turns.users, l.user); i >= 0 {
 				u := l.user
-				w.Uses, w.Wants, w.Holds, w.Over, w.Loads, w.Since, w.Asked, w.Least = true, u.wants, t.device.turns.holder == u, u.over, u.loads, u.since, u.asked, u.least
+				w.Uses, w.Wants, w.Holds, w.Over, w.Loads, w.Since, w.Asked, w.Least = true, u.wants, t.device.turns.holder == u, u.over, u.loads, at(u.since), at(u.asked), u.least
 			}
 			if o := l.holder; slices.Contains(t.device.card.holders, o) {
-				w.CardSlot, w.Used, w.Evicted, w.Keeps, w.CardLoads, w.Swaps = o.slot, o.used, o.asked, o.keeps, o.loads, o.swaps
+				w.CardSlot, w.Used, w.Evicted, w.Keeps, w.CardLoads, w.Swaps = o.slot, at(o.used), at(o.asked), at(o.keeps), o.loads, o.swaps
 			}
 			x.Workers = append(x.Workers, w)
 		}
@@ -383,7 +388,7 @@ func (n *Node) write(keep *copies) (*handover, error) {
 		for _, b := range m.brief {
 			ended = append(ended, b.ended)
 		}
-		h.Member = &handMember{m.boot, m.since, m.sequence, ended, m.used, m.moved, m.begun}
+		h.Member = &handMember{m.boot, at(m.since), m.sequence, ended, m.used, m.moved, m.begun}
 	}
 	return h, nil
 }
@@ -556,13 +561,16 @@ func (n *Node) take(h *handover) error {
 		if err != nil {
 			return err
 		}
-		t := &task{Task: x.Task, token: x.Token, spec: x.Spec, device: n.devices[i], page: p, mapped: mapped, memory: worker.NewMemory(mapped, 0), limit: x.Limit, done: make(chan struct{}), chainDone: make(chan struct{})}
+		t := &task{Task: x.Task, token: x.Token, spec: x.Spec, device: n.devices[i], page: p, mapped: mapped, memory: worker.NewMemory(mapped, 0), limit: h.here(x.Limit), began: h.here(x.Began), done: make(chan struct{}), chainDone: make(chan struct{})}
 		t.compute.Store(t.Compute)
 		t.API = t.device.API
+		if t.began.IsZero() { // of a program of before
+			t.began = beganAt(t.Started)
+		}
 		c := x.Account
-		t.account = account{credit: c.Credit, used: c.Used, at: c.At, active: c.Active, virtual: c.Virtual}
+		t.account = account{credit: c.Credit, used: c.Used, at: h.here(c.At), active: h.here(c.Active), virtual: c.Virtual}
 		for _, w := range x.Workers {
-			if err := n.takeWorker(t, w); err != nil {
+			if err := n.takeWorker(h, t, w); err != nil {
 				return fmt.Errorf("task %s: %w", t.ID, err)
 			}
 		}
@@ -598,7 +606,7 @@ func (n *Node) take(h *handover) error {
 		n.moved[x.ID] = departure{x.To, x.Group, x.Token}
 	}
 	if m := h.Member; m != nil && n.member != nil {
-		n.member = &membership{boot: m.Boot, since: m.Since, sequence: m.Sequence, ended: m.Ended, used: m.Used, moved: m.Moved, begun: m.Begun, changed: make(chan struct{}, 1), limited: map[string]limited{}}
+		n.member = &membership{boot: m.Boot, since: h.here(m.Since), sequence: m.Sequence, ended: m.Ended, used: m.Used, moved: m.Moved, begun: m.Begun, changed: make(chan struct{}, 1), limited: map[string]limited{}}
 		if n.member.used == nil {
 			n.member.used = map[string]int64{}
 		}
@@ -618,12 +626,12 @@ func (n *Node) take(h *handover) error {
 			d.card.step()
 			d.card.mu.Unlock()
 		}
-		n.log.Info("pool node goes on in another program", "tasks", len(h.Tasks), "pause", time.Since(h.Paused))
+		n.log.Info("pool node goes on in another program", "tasks", len(h.Tasks), "pause", h.since())
 	})
 	return nil
 }
 
-func (n *Node) takeWorker(t *task, w handWorker) error {
+func (n *Node) takeWorker(h *handover, t *task, w handWorker) error {
 	turns, err := conn(w.Turns)
 	if err != nil {
 		return err
@@ -646,8 +654,8 @@ func (n *Node) takeWorker(t *task, w handWorker) error {
 	close(l.started)
 	p.follow(process, errs)
 	u := n.userOf(t, l)
-	u.wants, u.over, u.loads, u.since, u.asked, u.least = w.Wants, w.Over, w.Loads, w.Since, w.Asked, w.Least
-	h := &holder{slot: w.CardSlot, task: t.ID, used: w.Used, asked: w.Evicted, keeps: w.Keeps, loads: w.CardLoads, given: time.Now(), swaps: w.Swaps, say: u.say, kill: p.kill}
+	u.wants, u.over, u.loads, u.since, u.asked, u.least = w.Wants, w.Over, w.Loads, h.here(w.Since), h.here(w.Asked), w.Least
+	o := &holder{slot: w.CardSlot, task: t.ID, used: h.here(w.Used), asked: h.here(w.Evicted), keeps: h.here(w.Keeps), loads: w.CardLoads, given: time.Now(), swaps: w.Swaps, say: u.say, kill: p.kill}
 	if a := t.device.turns; w.Uses {
 		a.users = append(a.users, u)
 		if w.Holds {
@@ -655,10 +663,10 @@ func (n *Node) takeWorker(t *task, w handWorker) error {
 		}
 	}
 	if w.CardSlot >= 0 {
-		t.device.card.holders = append(t.device.card.holders, h)
+		t.device.card.holders = append(t.device.card.holders, o)
 	}
-	l.user, l.holder = u, h
+	l.user, l.holder = u, o
 	t.workers[w.Slot], t.links[w.Slot] = p, l
-	n.later = append(n.later, func() { n.ended(t, w.Slot, l, h, n.listen(t, p, l, h)) })
+	n.later = append(n.later, func() { n.ended(t, w.Slot, l, o, n.listen(t, p, l, o)) })
 	return nil
 }

@@ -164,7 +164,7 @@ func (n *Node) move(t *task, w way) (reply, error) {
 			links = append(links, l)
 		}
 	}
-	a := adoption{Version: wire.MoveVersion, Task: t.show(), Spec: t.spec, Device: t.device.Device}
+	a := adoption{Version: wire.MoveVersion, Task: t.show(), Spec: t.spec, Device: t.device.Device, Age: time.Since(t.began)}
 	a.Spec.Device = w.device
 	if !t.limit.IsZero() {
 		a.Left = max(int64(time.Until(t.limit)/time.Second), 1)
@@ -531,6 +531,9 @@ func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 		return nil, err
 	}
 	t.ID, t.token, t.Started, t.Busy, t.account.used, t.account.active = a.Task.ID, token, a.Task.Started, a.Task.Busy, a.Task.Busy, time.Now()
+	if t.began = beganAt(t.Started); a.Age > 0 {
+		t.began = time.Now().Add(-a.Age)
+	}
 	if a.Left > 0 {
 		t.limit = time.Now().Add(time.Duration(a.Left) * time.Second)
 	}

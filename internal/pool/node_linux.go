@@ -84,6 +84,8 @@ type Node struct {
 	departed map[*task]bool   // whose workers pass on what their programs say
 	moved    map[string]departure
 
+	clock setWatch
+
 	limits atomic.Pointer[Limits] // nil: none
 }
 
@@ -111,6 +113,7 @@ type task struct {
 	compute atomic.Int64 // as Compute, for the arbiter
 	workers [worker.Slots]*proc
 	links   [worker.Slots]*link
+	began   time.Time // as Started, and by the clock that nobody sets
 	limit   time.Time // zero: none
 	holders int       // connections that it lasts as long as
 
@@ -374,10 +377,10 @@ func (n *Node) expire(now time.Time) {
 	n.mu.Unlock()
 	for _, t := range tasks {
 		_, active := t.device.turns.usage(&t.account)
-		if active.Before(t.Started) {
-			active = t.Started
+		if active.Before(t.began) {
+			active = t.began
 		}
-		if why := n.limits.Load().over(t.Started, active, now); why != "" {
+		if why := n.limits.Load().over(t.began, active, now); why != "" {
 			n.end(t, Released+why)
 			continue
 		}
@@ -741,7 +744,7 @@ func newTask(d *device, s Spec, memory int64) (*task, error) {
 	now := time.Now()
 	t := &task{
 		Task:  Task{ID: ulid.Make().String(), Name: s.Name, Device: d.ID, API: d.API, UUID: d.UUID, Compute: s.Compute, Weighted: s.Weighted, Started: now.UTC().Truncate(time.Second)},
-		token: make([]byte, 32), spec: s, device: d, page: page, mapped: mapped, memory: worker.NewMemory(mapped, 0), done: make(chan struct{}), chainDone: make(chan struct{}),
+		began: now, token: make([]byte, 32), spec: s, device: d, page: page, mapped: mapped, memory: worker.NewMemory(mapped, 0), done: make(chan struct{}), chainDone: make(chan struct{}),
 	}
 	_, _ = rand.Read(t.token) // it does not fail
 	t.compute.Store(s.Compute)
@@ -750,6 +753,12 @@ func newTask(d *device, s Spec, memory int64) (*task, error) {
 		t.limit = now.Add(time.Duration(s.Limit) * time.Second)
 	}
 	return t, nil
+}
+
+// beganAt is when a task began of which only the time of day is known.
+func beganAt(started time.Time) time.Time {
+	now := time.Now()
+	return now.Add(-max(now.Sub(started), 0))
 }
 
 func (n *Node) resize(g *Group, q request) (reply, error) {
