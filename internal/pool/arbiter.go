@@ -45,6 +45,7 @@ type account struct {
 	virtual float64       // time used, by share: who has the least is next
 	used    time.Duration
 	active  time.Time // when the device was last wanted or used
+	quota   *quota    // of its group; nil: that has none
 }
 
 // arbiter gives a device to one user at a time. Who has used the least of its
@@ -125,7 +126,7 @@ func (a *arbiter) done(u *user, used time.Duration, more bool) {
 	if a.holder != u && !u.over {
 		return // a worker that says so without a turn
 	}
-	a.charge(u, min(used, a.now().Sub(u.since)))
+	a.charge(u, min(max(used, 0), a.now().Sub(u.since)))
 	u.over, u.wants = false, more
 	if a.holder == u {
 		a.holder = nil
@@ -161,6 +162,9 @@ func (a *arbiter) charge(u *user, used time.Duration) {
 	c.credit -= used
 	c.virtual += float64(used) / float64(max(u.share(), 1))
 	c.active = a.now()
+	if c.quota != nil {
+		c.quota.charge(c.active, used)
+	}
 }
 
 // earn counts what a fixed share has earned since it was last counted.
@@ -220,13 +224,24 @@ func (a *arbiter) next() {
 // choose finds who is next. The caller has the lock.
 func (a *arbiter) choose() (best *user, wanting int, wait time.Duration) {
 	wait = -1
+	var bound []*quota
 	for _, u := range a.users {
 		if !u.wants {
 			continue
 		}
 		wanting++
-		if a.earn(u); !u.weighted() && u.share() < 100 && u.account.credit < turnLeast {
-			if d := (turnLeast - u.account.credit) * 100 / time.Duration(max(u.share(), 1)); wait < 0 || d < wait {
+		a.earn(u)
+		d, q := time.Duration(0), u.account.quota
+		switch {
+		case u.weighted() && q != nil:
+			if d = q.wait(u.account.at); d > 0 && !slices.Contains(bound, q) {
+				bound = append(bound, q)
+			}
+		case !u.weighted() && u.share() < 100:
+			d = earnedIn(turnLeast-u.account.credit, u.share())
+		}
+		if d > 0 {
+			if wait < 0 || d < wait {
 				wait = d
 			}
 			continue
@@ -235,6 +250,7 @@ func (a *arbiter) choose() (best *user, wanting int, wait time.Duration) {
 			best = u
 		}
 	}
+	a.level(bound)
 	if best == nil || !a.concurrent.Load() {
 		return best, wanting, wait
 	}
@@ -259,6 +275,8 @@ func (a *arbiter) grant(best *user, wanting int) {
 	}
 	if !best.weighted() && best.share() < 100 {
 		length = min(length, max(best.account.credit, turnLeast))
+	} else if q := best.account.quota; best.weighted() && q != nil {
+		length = min(length, max(q.left(a.now()), turnLeast))
 	}
 	if i := slices.Index(a.users, best); i >= 0 { // of a task's programs, those that have waited longer are next
 		a.users = append(slices.Delete(a.users, i, i+1), best)

@@ -75,9 +75,10 @@ func (l *load) run(a *arbiter, stop <-chan struct{}) {
 	}
 }
 
+const span = 10 * time.Second
+
 func share(t *testing.T, concurrent bool, loads ...*load) {
 	t.Helper()
-	const span = 10 * time.Second
 	a := newArbiter()
 	a.concurrent.Store(concurrent)
 	stop := make(chan struct{})
@@ -352,6 +353,12 @@ func TestArbiterRejects(t *testing.T) {
 		a.done(u, time.Hour, true)
 		if used, _ := a.usage(u.account); used != 0 {
 			t.Errorf("%v were counted without a turn", used)
+		}
+		u.account.credit = time.Millisecond
+		a.want(u)
+		a.done(u, -time.Hour, false)
+		if used, _ := a.usage(u.account); used != 0 {
+			t.Errorf("%v were counted for a turn of less than nothing", used)
 		}
 		a.remove(u)
 	})

@@ -538,7 +538,7 @@ func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 		t.limit = time.Now().Add(time.Duration(a.Left) * time.Second)
 	}
 	if g != nil {
-		t.Group = g.Name
+		t.Group, t.account.quota = g.Name, n.quotas[g.Name]
 	}
 	if w.ticket != nil {
 		t.Group, t.Slice = w.ticket.Group, w.ticket.Slice

@@ -75,6 +75,7 @@ type Node struct {
 
 	mu      sync.Mutex // guards what follows
 	devices []*device
+	quotas  map[string]*quota // of groups, by name
 	tasks   map[string]*task
 	closed  bool
 	holders map[net.Conn]*task // connections that a task lasts as long as
@@ -161,7 +162,7 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 	if cfg.Memory < 0 || cfg.Memory%mib != 0 {
 		return nil, fault.New(fault.Invalid, "memory: %d bytes are not a number of MiB", cfg.Memory)
 	}
-	n := &Node{cfg: cfg, log: log.With("component", "pool"), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}, holders: map[net.Conn]*task{}, back: os.Getenv(backEnv)}
+	n := &Node{cfg: cfg, quotas: quotas(cfg.Groups), log: log.With("component", "pool"), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}, holders: map[net.Conn]*task{}, back: os.Getenv(backEnv)}
 	_ = os.Unsetenv(backEnv)
 	if h != nil && h.Format != HandoverFormat {
 		return nil, fault.New(fault.Invalid, "a pool node hands over in form %d, and this program takes form %d", h.Format, HandoverFormat)
@@ -728,7 +729,7 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 		return reply{}, err
 	}
 	if g != nil {
-		t.Group = g.Name
+		t.Group, t.account.quota = g.Name, n.quotas[g.Name]
 	}
 	n.tasks[t.ID] = t
 	n.log.Info("task started", "task_id", t.ID, "group", t.Group, "device", best.ID, "compute", t.Compute, "memory_bytes", memory)
