@@ -122,6 +122,7 @@ what, and the node takes its tickets only.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // who reads the log may end; the tasks do not
 			size, err := mebibytes("--memory", memory)
 			if err != nil {
 				return err

@@ -229,7 +229,7 @@ func (n *Node) limitAs(p WantedPower) {
 	defer n.mu.Unlock()
 	if n.member.limited[p.Device].watts == p.Watts {
 		why, _ := fault.Message(err)
-		n.member.limited[p.Device] = limited{watts: p.Watts, error: why[:min(len(why), 256)]}
+		n.member.limited[p.Device] = limited{watts: p.Watts, error: why}
 		n.changed()
 	}
 }

@@ -132,6 +132,12 @@ func (m *Membership) Member() (*pool.Member, error) {
 	return &pool.Member{ID: m.Node, Secret: secret}, nil
 }
 
+// What a platform takes of a text of a report, in characters.
+const (
+	mostText   = 256
+	mostReason = 1000
+)
+
 // Tell returns what sends reports.
 func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string) pool.Tell {
 	host := pool.Host()
@@ -144,21 +150,21 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 			if d.API == pool.CUDA {
 				of = &req.CudaDevices
 			}
-			*of = append(*of, &poolv1.ReportNodeRequest_Device{DeviceId: d.ID, Model: d.Model, Vendor: d.Vendor, Driver: d.Driver, Type: d.Type, ComputeUnits: d.Units, MemoryMib: d.Memory >> 20, Bus: d.Bus})
+			*of = append(*of, &poolv1.ReportNodeRequest_Device{DeviceId: d.ID, Model: line(d.Model, mostText), Vendor: line(d.Vendor, mostText), Driver: line(d.Driver, mostText), Type: line(d.Type, mostText), ComputeUnits: d.Units, MemoryMib: d.Memory >> 20, Bus: line(d.Bus, 64)})
 		}
 		for _, f := range r.Figures {
-			req.Figures = append(req.Figures, &poolv1.PoolFigures{DeviceId: f.Device, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,
-				Faults: f.Faults, Fault: f.Fault, PowerMilliwatts: f.Power, EnergyMillijoules: f.Energy, EnergySource: f.Source,
-				PowerLimitMilliwatts: f.Limit, LeastPowerLimitMilliwatts: f.LeastLimit, MostPowerLimitMilliwatts: f.MostLimit, PowerLimitError: f.LimitError})
+			req.Figures = append(req.Figures, &poolv1.PoolFigures{DeviceId: f.Device, Model: line(f.Model, mostText), Driver: line(f.Driver, mostText), Bus: line(f.Bus, mostText), NotLent: line(f.NotLent, mostText), TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,
+				Faults: f.Faults, Fault: line(f.Fault, mostText), PowerMilliwatts: f.Power, EnergyMillijoules: f.Energy, EnergySource: f.Source,
+				PowerLimitMilliwatts: f.Limit, LeastPowerLimitMilliwatts: f.LeastLimit, MostPowerLimitMilliwatts: f.MostLimit, PowerLimitError: line(f.LimitError, mostText)})
 		}
 		for _, t := range r.Tasks {
 			req.Tasks = append(req.Tasks, &poolv1.ReportNodeRequest_Task{SliceId: t.Slice, MemoryUsedBytes: t.Used, DeviceMicros: t.Busy.Microseconds(), Programs: int64(t.Programs), DeviceId: t.Device, EnergyMillijoules: t.Energy})
 		}
 		for _, e := range r.Ended {
-			req.Ended = append(req.Ended, &poolv1.ReportNodeRequest_Ended{SliceId: e.Slice, Reason: e.Reason, DeviceMicros: e.Busy.Microseconds(), EnergyMillijoules: e.Energy})
+			req.Ended = append(req.Ended, &poolv1.ReportNodeRequest_Ended{SliceId: e.Slice, Reason: line(e.Reason, mostReason), DeviceMicros: e.Busy.Microseconds(), EnergyMillijoules: e.Energy})
 		}
 		for _, x := range r.Moved {
-			req.Moved = append(req.Moved, &poolv1.ReportNodeRequest_Moved{SliceId: x.Slice, MoveId: x.ID, Error: x.Error, PauseMicros: x.Pause.Microseconds()})
+			req.Moved = append(req.Moved, &poolv1.ReportNodeRequest_Moved{SliceId: x.Slice, MoveId: x.ID, Error: line(x.Error, mostReason), PauseMicros: x.Pause.Microseconds()})
 		}
 		res, err := client.ReportNode(ctx, req)
 		if err != nil {

@@ -3,8 +3,10 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"connectrpc.com/connect"
@@ -134,7 +136,7 @@ func (o *operator) tell(ctx context.Context, list []entry, wait time.Duration) e
 	ctx, cancel := context.WithTimeout(ctx, wait+10*time.Second)
 	defer cancel()
 	o.mu.Lock()
-	r := &poolv1.TellNodeRequest{NodeId: o.m.Node, Secret: o.m.Secret, Generation: o.generation, Program: o.self, Attempt: o.attempt, AttemptProblem: o.attemptProblem, WaitMs: wait.Milliseconds(), Components: []*poolv1.PoolComponent{{Kind: poolv1.PoolComponent_KIND_NODE, Version: o.version, Running: 1}}}
+	r := &poolv1.TellNodeRequest{NodeId: o.m.Node, Secret: o.m.Secret, Generation: o.generation, Program: o.self, Attempt: o.attempt, AttemptProblem: line(o.attemptProblem, 400), WaitMs: wait.Milliseconds(), Components: []*poolv1.PoolComponent{{Kind: poolv1.PoolComponent_KIND_NODE, Version: o.version, Running: 1}}}
 	o.mu.Unlock()
 	for _, p := range o.node.Parts() {
 		kind := poolv1.PoolComponent_KIND_WORKER
@@ -144,8 +146,8 @@ func (o *operator) tell(ctx context.Context, list []entry, wait time.Duration) e
 		r.Components = append(r.Components, &poolv1.PoolComponent{Kind: kind, Version: p.Version, Running: int64(p.Running)})
 	}
 	for _, e := range list {
-		r.Entries = append(r.Entries, &poolv1.TellNodeRequest_Entry{Sequence: e.Sequence, At: timestamppb.New(e.At), Level: levelOut(e.Level), Message: first(e.Message, logs.MostMessage), DeviceId: first(e.Device, 64),
-			SliceId: first(e.Slice, 64), Details: first(e.Details, logs.MostDetails)})
+		r.Entries = append(r.Entries, &poolv1.TellNodeRequest_Entry{Sequence: e.Sequence, At: timestamppb.New(e.At), Level: levelOut(e.Level), Message: first(e.Message, logs.MostMessage), DeviceId: line(e.Device, 64),
+			SliceId: line(e.Slice, 64), Details: first(e.Details, logs.MostDetails)})
 	}
 	res, err := o.client.TellNode(ctx, r)
 	if err != nil {
@@ -176,12 +178,24 @@ func unavailable(err error) bool {
 	return code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded || code == connect.CodeAborted
 }
 
-// first is what the platform takes of a text.
+// first is what the platform takes of a text. It refuses all that comes with one that is
+// longer, or not of its characters: what drivers say may be anything.
 func first(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
 	if utf8.RuneCountInString(s) > n {
 		return string([]rune(s)[:n])
 	}
 	return s
+}
+
+// line is first of what is one line.
+func line(s string, n int) string {
+	return first(strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)), n)
 }
 
 func levelOut(l slog.Level) poolv1.LogLevel {

@@ -108,7 +108,7 @@ func (s *Spool) rewrite() {
 	}
 	var b []byte
 	for _, e := range s.entries {
-		b = append(b, line(e)...)
+		b = append(b, jsonLine(e)...)
 	}
 	s.file = nil
 	if err := os.WriteFile(s.path+".new", b, 0o600); err != nil || os.Rename(s.path+".new", s.path) != nil {
@@ -119,7 +119,7 @@ func (s *Spool) rewrite() {
 	}
 }
 
-func line(e entry) []byte {
+func jsonLine(e entry) []byte {
 	b, _ := json.Marshal(e) // texts and numbers do
 	return append(b, '\n')
 }
@@ -144,7 +144,7 @@ func (s *Spool) add(e entry) {
 		s.dropped += n
 		s.rewrite()
 	} else if s.file != nil {
-		_, _ = s.file.Write(line(e)) // see Spool
+		_, _ = s.file.Write(jsonLine(e)) // see Spool
 	}
 	s.wake()
 }
