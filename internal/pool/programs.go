@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -61,8 +62,17 @@ func unpack(dir, name string) (string, error) {
 	return path, put(path, want, 0o755)
 }
 
+// putTime is longer than anybody takes to write one of them.
+const putTime = time.Hour
+
 // put writes a file that is not so already, at once: others may use it meanwhile.
 func put(path string, want []byte, mode os.FileMode) error {
+	left, _ := filepath.Glob(path + "-[0-9]*") // of who was killed; the pattern is right
+	for _, old := range left {
+		if i, err := os.Lstat(old); err == nil && time.Since(i.ModTime()) > putTime {
+			_ = os.Remove(old) // it costs space only
+		}
+	}
 	if got, err := os.ReadFile(path); err == nil && string(got) == string(want) {
 		return nil
 	}

@@ -18,6 +18,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -41,6 +43,10 @@ const (
 	stateFile = "state.json"
 	// keeps is how many programs are kept beside the current and the previous.
 	keeps = 3
+	// halfWritten is what a file is called until it is whole; one that is older than
+	// lost was left by who was killed.
+	halfWritten = "new-"
+	lost        = time.Hour
 )
 
 // Path is where a program is, if it is there.
@@ -88,6 +94,9 @@ func (f Folder) prune(s State) error {
 	var old []fs.FileInfo
 	for _, e := range list {
 		info, err := e.Info()
+		if err == nil && strings.HasPrefix(e.Name(), halfWritten) && time.Since(info.ModTime()) > lost {
+			_ = os.Remove(f.Path(e.Name())) // as below
+		}
 		if err == nil && len(e.Name()) == 2*sha256.Size && !slices.Contains([]string{s.Base, s.Current, s.Previous}, e.Name()) {
 			old = append(old, info)
 		}
@@ -104,7 +113,7 @@ func (f Folder) write(name string, mode fs.FileMode, fill func(io.Writer) error)
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(string(f), "new-")
+	file, err := os.CreateTemp(string(f), halfWritten)
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/release"
@@ -65,5 +67,25 @@ func TestFolder(t *testing.T) {
 	must(t, f.Fail("x"))
 	if list, _ := os.ReadDir(string(f)); len(list) > 5 { // its own, three more, the state
 		t.Errorf("%d files are kept", len(list))
+	}
+}
+
+// TestLeftovers: what who was killed had written of a program goes when it is old, as
+// programs are large.
+func TestLeftovers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	old, young := filepath.Join(dir, "new-1"), filepath.Join(dir, "new-2")
+	for _, f := range []string{old, young} {
+		must(t, os.WriteFile(f, []byte("half"), 0o600))
+	}
+	long := time.Now().Add(-2 * time.Hour)
+	must(t, os.Chtimes(old, long, long))
+	must(t, release.Folder(dir).Save(release.State{}))
+	if _, err := os.Stat(old); !os.IsNotExist(err) {
+		t.Errorf("what is old is there: %v", err)
+	}
+	if _, err := os.Stat(young); err != nil {
+		t.Errorf("what may be being written is gone: %v", err)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"yunhe.dev/yunhe/internal/pools/logs"
 )
 
 const (
@@ -64,10 +66,7 @@ type Spool struct {
 // OpenSpool opens the spool in a folder.
 func OpenSpool(dir string) (*Spool, error) {
 	s := &Spool{path: filepath.Join(dir, spoolFile), now: time.Now, added: make(chan struct{}, 1)}
-	b, err := os.ReadFile(s.path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read what the pool node logged: %w", err)
-	}
+	b, unread := os.ReadFile(s.path)
 	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
 		var e entry
 		if json.Unmarshal(lines.Bytes(), &e) == nil { // the last may be half written
@@ -78,6 +77,9 @@ func OpenSpool(dir string) (*Spool, error) {
 		return nil, fmt.Errorf("keep what the pool node logs: %w", err)
 	}
 	s.rewrite()
+	if unread != nil && !errors.Is(unread, fs.ErrNotExist) {
+		s.add(entry{At: s.now().UTC(), Level: slog.LevelWarn, Message: "what the pool node logged before is not known", Details: unread.Error()})
+	}
 	if len(s.entries) > 0 {
 		s.wake()
 	}
@@ -206,6 +208,7 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	}
 	r.Attrs(put)
 	e.Details = strings.Join(details, " ")
+	e.Message, e.Details = first(e.Message, logs.MostMessage), first(e.Details, logs.MostDetails) // no more is sent
 	h.spool.add(e)
 	if !h.next.Enabled(ctx, r.Level) {
 		return nil

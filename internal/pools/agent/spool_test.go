@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -81,5 +82,30 @@ func TestSpoolIsBounded(t *testing.T) {
 	}
 	if got = s.next(); len(s.entries) != mostInMinute || got[0].Details != "dropped_before=7" {
 		t.Errorf("a minute adds %d entries, the first %+v", len(s.entries), got[0])
+	}
+}
+
+// What was logged that is long, or cannot be read, keeps neither what comes after it
+// nor the node.
+func TestSpoolOfAnything(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := opened(t, dir)
+	log := slog.New(s.Handler(slog.DiscardHandler))
+	log.Warn("program ended", "error", strings.Repeat("云", 100_000))
+	log.Warn("\xff")
+	s.Close()
+	s = opened(t, dir)
+	if got := s.next(); len(got) != 2 || got[0].Message != "program ended" || got[1].Message != "\uFFFD" {
+		t.Errorf("after a restart there are %d entries: %.100v", len(got), got)
+	}
+	dir = t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, spoolFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s = opened(t, dir)
+	slog.New(s.Handler(slog.DiscardHandler)).Warn("it goes on")
+	if got := s.next(); len(got) != 2 || !strings.Contains(got[0].Message, "not known") || got[1].Message != "it goes on" {
+		t.Errorf("beside what cannot be read there is %+v", got)
 	}
 }
