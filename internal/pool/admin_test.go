@@ -3,7 +3,12 @@
 package pool_test
 
 import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -80,5 +85,71 @@ func TestAdministrators(t *testing.T) {
 	}
 	if why, err := owner.Ended(); err != nil || why != "it was stopped by group ops" {
 		t.Errorf("its holder heard %q, %v", why, err)
+	}
+}
+
+// administers is the address of a node that this process, started anew by a test, is to
+// administer.
+const administers = "YUNHE_POOL_TEST_ADMINISTERS"
+
+// administer asks a node without groups for what is its own business, and says how that
+// was answered.
+func administer(ctx context.Context, at string) (answers string) {
+	c, err := pool.Dial(ctx, at, "", "")
+	if err != nil {
+		return err.Error()
+	}
+	defer c.Close()
+	_, rescan := c.Rescan()
+	for _, err := range []error{rescan, c.LimitPower("no such", 1), c.Enable("no such", true)} {
+		if answers += " " + fault.KindOf(err).String(); err == nil {
+			answers += " none"
+		}
+	}
+	if list, err := c.Devices(); err != nil || len(list) == 0 {
+		return answers + ", and no devices"
+	}
+	return strings.TrimSpace(answers)
+}
+
+// TestContainersDoNotAdminister: who was given the Unix socket in a container uses the
+// node, and does not administer it, though root there is root to the node.
+func TestContainersDoNotAdminister(t *testing.T) {
+	t.Parallel()
+	start(t, pool.NodeConfig{})        // or it is skipped
+	dir, err := os.MkdirTemp("", "yp") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	alone, err := pool.NewNode(pool.NodeConfig{Dir: dir, Listen: []string{"unix:" + dir + "/s"}}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- alone.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-ended })
+	for _, c := range []struct{ at, here, there string }{
+		{alone.Addresses()[0], "INTERNAL none NOT_FOUND NOT_FOUND", "PERMISSION_DENIED PERMISSION_DENIED PERMISSION_DENIED"},
+		{joined(t, "n1").at[0], "INTERNAL none NOT_FOUND PERMISSION_DENIED", "PERMISSION_DENIED PERMISSION_DENIED PERMISSION_DENIED"},
+	} {
+		if got := administer(t.Context(), c.at); got != c.here {
+			t.Errorf("on its machine the answers are %q, want %q", got, c.here)
+		}
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), self)
+		cmd.Env = append(os.Environ(), administers+"="+c.at)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		out, err := cmd.Output()
+		if os.Geteuid() != 0 && err != nil {
+			t.Skipf("SKIPPED: only root makes a container here: %v", err)
+		}
+		if got := strings.TrimSpace(string(out)); err != nil || got != c.there {
+			t.Errorf("in a container the answers are %q, %v, want %q", got, err, c.there)
+		}
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -37,7 +39,7 @@ func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, known func(
 		_ = out.Encode(reply{Error: err.Error(), Kind: kindName(err)}) // it goes away anyhow
 		return
 	}
-	who.local = conn.RemoteAddr().Network() == "unix"
+	who.local = beside(conn)
 	_ = conn.SetReadDeadline(time.Time{})
 	first := reply{}
 	if sealed {
@@ -122,6 +124,23 @@ func readRequest(in *bufio.Reader) (request, error) {
 		}
 	}
 	return q, json.Unmarshal(line, &q)
+}
+
+// beside reports whether who is at the other end of a Unix socket is a process of the
+// machine as the node sees it: not of a container that was given the socket, whose root
+// is root to the node, too.
+func beside(conn net.Conn) bool {
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return false
+	}
+	who, err := peer(c)
+	if err != nil || who.Pid == 0 {
+		return false
+	}
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", who.Pid))
+	own, err2 := os.Readlink("/proc/self/ns/pid")
+	return err == nil && err2 == nil && theirs == own
 }
 
 // hello finds who a client proves to be.

@@ -241,14 +241,7 @@ func follower(conn net.Conn) (*outsider, error) {
 	if !ok {
 		return nil, fault.New(fault.Denied, "programs that have the driver of CUDA themselves run on the node's machine, and reach it by its Unix socket")
 	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var who *unix.Ucred
-	if e := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
-		err = e
-	}
+	who, err := peer(c)
 	if err == nil && who.Pid == 0 {
 		err = errors.New("the program's process cannot be seen from the pool node's")
 	}
@@ -272,6 +265,19 @@ func follow(pid int, open func(pid, flags int) (int, error)) (*outsider, error) 
 		return nil, unix.ESRCH
 	}
 	return p, nil
+}
+
+// peer is the process at the other end of a Unix socket; its PID is 0 where the node
+// does not see it.
+func peer(c *net.UnixConn) (who *unix.Ucred, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	if e := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
+		err = e
+	}
+	return who, err
 }
 
 // started says when the process was, "" when it has ended.

@@ -662,7 +662,7 @@ type guest struct {
 	group  *Group
 	ticket *Ticket
 	task   string
-	local  bool   // it came by the Unix socket
+	local  bool   // it came by the Unix socket, and from no container
 	secret []byte // by which it proved that
 }
 
@@ -698,6 +698,10 @@ func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply,
 		return r, nil, fault.New(fault.Denied, "a ticket is for one task")
 	case w.ticket == nil && w.task == "" && n.member != nil && q.Op != "devices" && q.Op != "tasks" && q.Op != "rescan" && q.Op != "power":
 		return r, nil, fault.New(fault.Denied, "the pool node belongs to a platform, which lends its devices: ask that")
+	}
+	if g == nil && !w.local && slices.Contains(administration, q.Op) {
+		n.log.Warn("request refused", "request", q.Op, "device", q.Device, "reason", "it comes from a container")
+		return r, nil, fault.New(fault.Denied, "a pool node without groups is administered from its machine, not from a container there")
 	}
 	if g != nil && slices.Contains(administration, q.Op) {
 		if !g.administers() {

@@ -63,6 +63,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if at := os.Getenv(administers); at != "" {
+		fmt.Println(administer(context.Background(), at))
+		return
+	}
 	if dir := os.Getenv(serves); dir != "" {
 		if err := serveNode(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
