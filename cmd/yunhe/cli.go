@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
+	"yunhe.dev/yunhe/internal/pool"
 )
 
 // cli is one run of the program: where it reads and writes, what it was told
@@ -66,7 +68,11 @@ func (c *cli) run(ctx context.Context, args []string) int {
 	cmd.SetOut(c.out)
 	cmd.SetErr(c.err)
 	cmd.SetArgs(args)
-	return c.report(ctx, cmd.ExecuteContext(ctx))
+	err := cmd.ExecuteContext(ctx)
+	if err != nil && pool.HandedOver() { // this program does not take the pool node's arguments, or what is in its folder
+		err = errors.Join(err, pool.GiveBack(err))
+	}
+	return c.report(ctx, err)
 }
 
 // color tells whether w shows colors: it is a terminal and nobody asked for

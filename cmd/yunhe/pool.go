@@ -163,7 +163,7 @@ what, and the node takes its tickets only.`,
 				}
 			}
 			if err != nil {
-				return errors.Join(err, pool.GiveBack(err))
+				return err
 			}
 			if m != nil {
 				if cfg.Member, err = m.Member(); err != nil {

@@ -79,3 +79,44 @@ func TestPoolNodeOutlivesItsLog(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 }
+
+// TestPoolNodeGivesBack: a program that is given a node and does not come so far as to
+// take it, because it knows no such flag, or a file is not as it was, gives it back.
+func TestPoolNodeGivesBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err == nil {
+		err = errors.Join(os.Symlink(self, filepath.Join(dir, "yunhe")), os.WriteFile(filepath.Join(dir, "before"), []byte("#!/bin/sh\necho \"again: $YUNHE_POOL_BACK\"\n"), 0o700),
+			os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte("groups: ["), 0o600), os.Mkdir(filepath.Join(dir, "member"), 0o700),
+			os.WriteFile(filepath.Join(dir, "member", "membership.json"), []byte(`{"platform":"http://127.0.0.1:1","node":"n1","secret":"x"}`), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--no-such-flag"}, "no-such-flag"},
+		{[]string{"--memory", "much"}, "--memory"},
+		{[]string{"--groups", filepath.Join(dir, "broken.yaml")}, "broken.yaml"},
+		{[]string{"--data", filepath.Join(dir, "member")}, "not hexadecimal"},
+		{[]string{"--listen", "nowhere"}, "nowhere"},
+	} {
+		handed, err := os.Create(filepath.Join(dir, "handed"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := handed.WriteString(`{"format":1,"program":-1,"previous":"` + filepath.Join(dir, "before") + `"}`); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(filepath.Join(dir, "yunhe"), append([]string{"pool", "node"}, c.args...)...)
+		cmd.Dir, cmd.Env, cmd.ExtraFiles = dir, append(os.Environ(), "YUNHE_POOL_HANDOVER=3"), []*os.File{handed}
+		out, err := cmd.CombinedOutput()
+		_ = handed.Close()
+		if _, why, again := strings.Cut(string(out), "again: "); err != nil || !again || !strings.Contains(why, c.says) {
+			t.Errorf("%s: %v, %s, want the program before again, told of %s", c.args, err, out, c.says)
+		}
+	}
+}
