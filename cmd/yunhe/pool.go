@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -249,7 +248,9 @@ A device of CUDA is used by who asks for one (--api cuda) or names it (--device 
 the node, as with --remote. Such a program has one device, and does not move.
 
 The share ends with the program. It can be resized meanwhile ("yunhe pool
-resize"). The exit status is the program's.
+resize"). The exit status is the program's, as a shell has it: 128 and the number of
+the signal that ended it, 127 where there is no such program. What yunhe is sent goes
+on to the program, and yunhe ends when that has.
 
 With --into no program is run: the platform's slice is had until this ends, for
 programs that others start with what is written into a folder, as in pods.
@@ -298,6 +299,9 @@ calls fails from then on.`,
 				}
 				slice.group, spec.Name = at.group, c.env("HOSTNAME")
 				return c.shareInto(cmd.Context(), &slice, spec, into)
+			}
+			if _, err := exec.LookPath(args[0]); err != nil { // before others wait for what it would have
+				return c.notStarted(args[0], err)
 			}
 			spec.Name = filepath.Base(args[0])
 			if c.platformPool(&at, &slice) {
@@ -351,31 +355,6 @@ func apiFlag(cmd *cobra.Command, spec *pool.Spec) {
 	cmd.Flags().StringVar(&spec.API, "api", "", "what the program uses the device by: opencl or cuda (default: that of the device named, or opencl)")
 }
 
-// cudaEnv is what the program of a task needs whose device is one of CUDA; others
-// need nothing of it. On the node's machine that is a library before the driver, and
-// the device as the driver's only one; on others, or if remote says so, the library
-// that is the driver.
-func (c *cli) cudaEnv(task *agent.Task, remote bool) ([]string, error) {
-	if task.API != pool.CUDA {
-		return nil, nil
-	}
-	if remote || !strings.HasPrefix(task.At, "unix:") {
-		dir, err := pool.RemoteCUDA(libraryFolder())
-		if err != nil {
-			return nil, err
-		}
-		return pool.RemoteCUDAEnvironment(dir, c.env("LD_LIBRARY_PATH"), c.env("LD_PRELOAD")), nil
-	}
-	library, err := pool.CUDALibrary(libraryFolder())
-	if err != nil {
-		return nil, err
-	}
-	if others := c.env("LD_PRELOAD"); others != "" {
-		library += ":" + others
-	}
-	return []string{"LD_PRELOAD=" + library, "CUDA_VISIBLE_DEVICES=" + task.UUID}, nil
-}
-
 // platformRun is poolRun on a slice of the platform's pool.
 func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, remote bool, args []string) error {
 	a, err := c.api()
@@ -391,121 +370,6 @@ func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, re
 	}
 	return c.runWithLibrary(ctx, tasks, remote, args)
 }
-
-// libraryFolder is where this program puts its client libraries.
-func libraryFolder() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "yunhe", "pool")
-}
-
-// runWithLibrary is runOn with the client library of this program, or those for
-// CUDA; see cudaEnv.
-func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, remote bool, args []string) error {
-	env, err := c.cudaEnv(tasks[0], remote)
-	if err != nil {
-		return err
-	}
-	vendors, err := pool.Library(libraryFolder())
-	if err != nil {
-		return err
-	}
-	if tasks[0].API != pool.CUDA {
-		was := c.env("LD_LIBRARY_PATH")
-		if path := pool.SearchPath("/", was, filepath.Join(filepath.Dir(vendors), pool.LoaderFolder)); path != was {
-			env = append(env, "LD_LIBRARY_PATH="+path)
-		}
-	}
-	return c.runOn(ctx, tasks, finds{vendors: vendors, env: env}, args)
-}
-
-// finds is how a program finds the tasks that it runs on.
-type finds struct {
-	vendors string     // folder by which the loader of OpenCL finds the client library
-	env     []string   // what its environment has beside that
-	file    *sliceFile // for programs that others start; nil: none
-}
-
-// runOn runs a program on tasks, each a device of it, and closes their clients.
-func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, by finds, args []string) error {
-	var said sync.WaitGroup
-	cmd := exec.Command(args[0], args[1:]...)
-	over := make(chan struct{})
-	timeUp := sync.OnceFunc(func() { close(over) })
-	for _, task := range tasks {
-		said.Go(func() {
-			why, err := task.Client.Ended()
-			by.file.remove()
-			if err != nil || why == "" {
-				return
-			}
-			c.note("yunhe pool: task %s: %s", task.ID, why)
-			if strings.Contains(why, pool.RunTimeout) {
-				timeUp()
-			}
-		})
-	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, c.out, c.err
-	for _, e := range os.Environ() {
-		if name, _, _ := strings.Cut(e, "="); !pool.Leads(name) {
-			cmd.Env = append(cmd.Env, e)
-		}
-	}
-	cmd.Env = append(append(cmd.Env, "OCL_ICD_VENDORS="+by.vendors), by.env...)
-	for i, t := range tasks {
-		cmd.Env = append(cmd.Env, pool.Environment(i, t.At, t.ID, t.Token)...)
-	}
-	if err := cmd.Start(); err != nil {
-		return fault.Wrap(fault.Invalid, err, "%s cannot be started", args[0])
-	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // or it has ended
-	defer stop()
-	gone := make(chan struct{})
-	go func() { // a program whose time is over ends, too
-		select {
-		case <-gone:
-			return
-		case <-over:
-		}
-		c.note("yunhe pool: %s is ended", args[0])
-		_ = cmd.Process.Signal(syscall.SIGTERM) // or it has ended
-		select {
-		case <-gone:
-		case <-time.After(killAfter):
-			_ = cmd.Process.Kill() // as above
-		}
-	}()
-	err := cmd.Wait()
-	close(gone)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL { // perhaps by the node, which is about to say why
-		told := make(chan struct{})
-		go func() { said.Wait(); close(told) }()
-		select {
-		case <-told:
-		case <-time.After(lateReason):
-		}
-	}
-	for _, t := range tasks {
-		t.Client.Close()
-	}
-	said.Wait()
-	if exit != nil {
-		if code := exit.ExitCode(); code > 0 {
-			return exitStatus(code)
-		}
-		return fault.New(fault.Canceled, "%s was ended: %s", args[0], exit.ProcessState)
-	}
-	return err
-}
-
-// lateReason is how long after a program was killed its node may say why.
-const lateReason = time.Second
-
-// killAfter is how long a program may take to end that was asked to.
-const killAfter = 10 * time.Second
 
 func (c *cli) printPoolDevices(devices []pool.Device) error {
 	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", "API", ">UNITS", ">MEMORY", ">ON IT", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", ">BUSY", ">TEMPERATURE", ">POWER", ">ENERGY", "ENERGY BY", "DRIVER")

@@ -51,7 +51,8 @@ identifiers only, one per line. Colors appear on terminals, unless --no-color
 or NO_COLOR.
 
 Exit status: 0 done, 1 the request failed, 2 the command line is wrong.
-"job wait" and "job submit --follow": 0 succeeded, 1 failed, 2 stopped.
+"job wait" and "job submit --follow": 0 succeeded, 1 failed, 2 stopped. "pool
+run": that of its program, as a shell has it.
 
 Documentation: README.md and docs/ of the source; api/ describes every call.`
 
