@@ -19,7 +19,6 @@ import (
 
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
 	"yunhe.dev/yunhe/internal/app"
-	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pool/cards"
 	"yunhe.dev/yunhe/internal/pools/agent"
@@ -39,52 +38,6 @@ func poolCommand(c *cli) *cobra.Command {
 }
 
 const poolDir = "pool-data"
-
-// poolAt is how commands reach a node.
-type poolAt struct{ node, group, key string }
-
-func (p *poolAt) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&p.node, "node", "", "address of the pool node, unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or rdma:HOST:PORT (default $YUNHE_POOL_NODE, or that of a node started in this folder)")
-	f.StringVar(&p.group, "group", "", "group to act for, where the node has groups (default $YUNHE_POOL_GROUP)")
-	f.StringVar(&p.key, "key-file", "", "file with the group's key (default: the key in $YUNHE_POOL_KEY)")
-}
-
-func (p *poolAt) address(c *cli) string {
-	switch {
-	case p.node != "":
-		return p.node
-	case c.env("YUNHE_POOL_NODE") != "":
-		return c.env("YUNHE_POOL_NODE")
-	}
-	return pool.DefaultAddress(poolDir)
-}
-
-// with calls do with a connection to the node.
-func (p *poolAt) with(ctx context.Context, c *cli, do func(*pool.Client) error) error {
-	client, err := p.dial(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return do(client)
-}
-
-func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
-	group, key := p.group, c.env("YUNHE_POOL_KEY")
-	if group == "" {
-		group = c.env("YUNHE_POOL_GROUP")
-	}
-	if p.key != "" {
-		c.warnOpen(p.key, "a key")
-		b, err := os.ReadFile(p.key)
-		if err != nil {
-			return nil, fault.Wrap(fault.Invalid, err, "--key-file: %s cannot be read", p.key)
-		}
-		key = strings.TrimSpace(string(b))
-	}
-	return pool.Dial(ctx, p.address(c), group, key)
-}
 
 func poolNodeCommand(c *cli) *cobra.Command {
 	var join joinFlags
@@ -284,8 +237,12 @@ calls fails from then on.`,
 			if spec.Compute < 1 || spec.Compute > 100 {
 				return usagef("--compute must be 1 to 100, got %d", spec.Compute)
 			}
-			if spec.Device != "" && (into != "" || c.platformPool(&at, &slice)) {
-				return usagef("--device names a device of one pool node; one of the platform's pool is named by --on NODE/DEVICE")
+			platform, err := c.asksPlatform(cmd, &at)
+			if err == nil {
+				err = sliceConflicts(cmd)
+			}
+			if err != nil {
+				return err
 			}
 			if spec.Idle, err = poolSeconds("--idle", idle); err != nil {
 				return err
@@ -294,9 +251,6 @@ calls fails from then on.`,
 				return err
 			}
 			if into != "" {
-				if at.node != "" {
-					return usagef("--into is for slices of the platform's pool; it does not go with --node")
-				}
 				slice.group, spec.Name = at.group, c.env("HOSTNAME")
 				return c.shareInto(cmd.Context(), &slice, spec, into)
 			}
@@ -304,7 +258,7 @@ calls fails from then on.`,
 				return c.notStarted(args[0], err)
 			}
 			spec.Name = filepath.Base(args[0])
-			if c.platformPool(&at, &slice) {
+			if platform {
 				slice.group = at.group
 				return c.platformRun(cmd.Context(), &slice, spec, remote, args)
 			}
@@ -344,11 +298,14 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, remote bo
 		return err
 	}
 	defer client.Close()
+	waits := context.AfterFunc(ctx, client.Close)
 	task, token, err := client.Run(spec)
+	waits()
 	if err != nil {
 		return err
 	}
-	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: at.address(c), API: task.API, UUID: task.UUID}}, remote, args)
+	address, _ := at.address(c)
+	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: address, API: task.API, UUID: task.UUID}}, remote, args)
 }
 
 func apiFlag(cmd *cobra.Command, spec *pool.Spec) {
@@ -392,7 +349,7 @@ func (c *cli) printPoolDevices(devices []pool.Device) error {
 			cardFigure(d, func(c *cards.Card) *int64 { return c.Temperature }, " °C"), cardPower(d), watthours(d.Energy, d.EnergySource), d.EnergySource, d.Driver)
 		names = append(names, d.ID)
 	}
-	return c.print(result{msg: devices, names: names, print: func(w io.Writer, color bool) error {
+	return c.print(result{msg: map[string][]pool.Device{"devices": append([]pool.Device{}, devices...)}, names: names, print: func(w io.Writer, color bool) error {
 		for _, s := range why {
 			c.note("%s", s)
 		}
@@ -474,7 +431,7 @@ func poolTasksCommand(c *cli) *cobra.Command {
 				for _, t := range tasks {
 					names = append(names, t.ID)
 				}
-				return c.print(result{msg: tasks, names: names, print: poolTaskTable(tasks)})
+				return c.print(result{msg: map[string][]pool.Task{"tasks": append([]pool.Task{}, tasks...)}, names: names, print: poolTaskTable(tasks)})
 			})
 		},
 	}
@@ -540,6 +497,9 @@ The group must be known to both nodes with the same key.`,
 			}
 			return at.with(cmd.Context(), c, func(client *pool.Client) error {
 				task, pause, err := client.Migrate(args[0], to, device)
+				if cmd.Context().Err() != nil {
+					c.note("yunhe pool: the node goes on moving task %s; `yunhe pool tasks`, here and there, shows where it is", args[0])
+				}
 				if err != nil {
 					return err
 				}
@@ -564,7 +524,10 @@ as nothing else gives back their memory.`,
 		Args: takes(1, 1, "a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return at.with(cmd.Context(), c, func(client *pool.Client) error {
-				return client.Stop(args[0])
+				if err := client.Stop(args[0]); err != nil {
+					return err
+				}
+				return c.printDone("tasks", args, "stopped")
 			})
 		},
 	}
@@ -588,7 +551,16 @@ set anew, or the card's driver is loaded again.`,
 			} else if err != nil || watts < 1 || watts > 100_000 {
 				return usagef("want watts from 1 to 100000, or default, got %q", args[1])
 			}
-			return at.with(cmd.Context(), c, func(client *pool.Client) error { return client.LimitPower(args[0], watts) })
+			return at.with(cmd.Context(), c, func(client *pool.Client) error {
+				if err := client.LimitPower(args[0], watts); err != nil {
+					return err
+				}
+				done := "draws at most " + args[1] + " W"
+				if watts == 0 {
+					done = "draws what its maker lets it"
+				}
+				return c.printDone("devices", args[:1], done)
+			})
 		},
 	}
 	at.flags(cmd)
@@ -606,7 +578,10 @@ func poolEnableCommand(c *cli, on bool) *cobra.Command {
 		Args: takes(1, 1, "a device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return at.with(cmd.Context(), c, func(client *pool.Client) error {
-				return client.Enable(args[0], on)
+				if err := client.Enable(args[0], on); err != nil {
+					return err
+				}
+				return c.printDone("devices", args, use+"d")
 			})
 		},
 	}
