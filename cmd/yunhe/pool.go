@@ -74,6 +74,12 @@ what, and the node takes its tickets only.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			logs := app.LogConfig{Level: logLevel, Format: logFormat}
+			if !pool.HandedOver() { // what a program before took is good enough
+				if err := errors.Join(nodeFlags(cmd, listen, join.advertise, libraries, overcommit, memoryOver), logFlags(logs)); err != nil {
+					return err
+				}
+			}
 			size, err := mebibytes("--memory", memory)
 			if err != nil {
 				return err
@@ -87,7 +93,7 @@ what, and the node takes its tickets only.`,
 			for _, s := range watts {
 				device, w, err := pool.ParseWatts(s)
 				if err != nil {
-					return fmt.Errorf("--power: %w", err)
+					return usagef("--power: %s", err)
 				}
 				cfg.Power[device] = w
 			}
@@ -119,7 +125,7 @@ what, and the node takes its tickets only.`,
 					return err
 				}
 			}
-			log := newLog(app.LogConfig{Level: logLevel, Format: logFormat})
+			log := newLog(logs)
 			var spool *agent.Spool
 			if m != nil {
 				if spool, err = agent.OpenSpool(data); err != nil {
@@ -244,6 +250,9 @@ calls fails from then on.`,
 			if err != nil {
 				return err
 			}
+			if err := checkAPI(spec.API); err != nil {
+				return err
+			}
 			if spec.Idle, err = poolSeconds("--idle", idle); err != nil {
 				return err
 			}
@@ -286,8 +295,13 @@ calls fails from then on.`,
 
 // poolSeconds is a time after which a share ends, in whole seconds; 0: it does not.
 func poolSeconds(flag string, d time.Duration) (int64, error) {
-	if d < 0 || d > 0 && d < time.Second {
+	switch {
+	case d < 0 || d > 0 && d < time.Second:
 		return 0, usagef("%s must be at least 1s, or 0 for no end, got %s", flag, d)
+	case d%time.Second != 0:
+		return 0, usagef("%s must be whole seconds, got %s", flag, d)
+	case d > pool.MaxSeconds*time.Second:
+		return 0, usagef("%s must be at most %dh, got %s", flag, pool.MaxSeconds/3600, d)
 	}
 	return int64(d / time.Second), nil
 }
@@ -306,6 +320,13 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, remote bo
 	}
 	address, _ := at.address(c)
 	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: address, API: task.API, UUID: task.UUID}}, remote, args)
+}
+
+func checkAPI(api string) error {
+	if api != "" && api != pool.OpenCL && api != pool.CUDA {
+		return usagef("--api must be %s or %s, got %q", pool.OpenCL, pool.CUDA, api)
+	}
+	return nil
 }
 
 func apiFlag(cmd *cobra.Command, spec *pool.Spec) {
@@ -450,10 +471,7 @@ that the program holds already stays its own; below that it gets no more.`,
 		Example: "  yunhe pool resize 01J... --compute 50 --memory 2GiB",
 		Args:    takes(1, 1, "a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if compute == 0 && memory == "" {
-				return usagef("one of --compute and --memory is needed")
-			}
-			size, err := mebibytes("--memory", memory)
+			size, err := resized(cmd, compute, memory)
 			if err != nil {
 				return err
 			}
@@ -492,7 +510,7 @@ The group must be known to both nodes with the same key.`,
 			}
 			if to != "" {
 				if _, _, err := pool.Address(to); err != nil {
-					return err
+					return usagef("--to: %s", err)
 				}
 			}
 			return at.with(cmd.Context(), c, func(client *pool.Client) error {
@@ -512,6 +530,18 @@ The group must be known to both nodes with the same key.`,
 	cmd.Flags().StringVar(&to, "to", "", "address of the node to move to, as it and the programs reach it (default: the same node)")
 	cmd.Flags().StringVar(&device, "device", "", "device to move to (default: any of the same model and driver)")
 	return cmd
+}
+
+// resized checks --compute and --memory of what is there, and returns the memory.
+func resized(cmd *cobra.Command, compute int64, memory string) (int64, error) {
+	asked := cmd.Flags().Changed("compute")
+	switch {
+	case !asked && memory == "":
+		return 0, usagef("one of --compute and --memory is needed")
+	case asked && (compute < 1 || compute > 100):
+		return 0, usagef("--compute must be 1 to 100, got %d", compute)
+	}
+	return mebibytes("--memory", memory)
 }
 
 func poolStopCommand(c *cli) *cobra.Command {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -211,7 +212,10 @@ the other, with "yunhe pool run --slice SLICE".`,
 		Example: "  yunhe pool slice hold --group team-a --compute 30 --memory 2GiB",
 		Args:    takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := sliceConflicts(cmd)
+			err := errors.Join(sliceConflicts(cmd), checkAPI(spec.API))
+			if err == nil && (spec.Compute < 1 || spec.Compute > 100) {
+				err = usagef("--compute must be 1 to 100, got %d", spec.Compute)
+			}
 			if err == nil {
 				spec.Memory, err = mebibytes("--memory", mem)
 			}
@@ -254,12 +258,9 @@ func poolSliceResizeCommand(c *cli) *cobra.Command {
 		Example: "  yunhe pool slice resize slice_01J... --compute 50 --memory 2GiB",
 		Args:    takes(1, 1, "the ID of a slice"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			size, err := mebibytes("--memory", mem)
+			size, err := resized(cmd, compute, mem)
 			if err != nil {
 				return err
-			}
-			if compute == 0 && size == 0 {
-				return usagef("one of --compute and --memory is needed")
 			}
 			a, err := c.api()
 			if err != nil {

@@ -103,7 +103,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if errors.As(err, &bad) {
 		want := map[string]string{
-			"int": "a whole number", "int32": "a whole number of at most 32 bits", "bool": "true or false",
+			"int": "a whole number", "int64": "a whole number", "int32": "a whole number of at most 32 bits", "bool": "true or false",
 			"duration": "a length of time such as 90s or 2h",
 		}[bad.GetFlag().Value.Type()]
 		if want != "" {
