@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"io"
 	"net"
@@ -74,7 +75,7 @@ func (n *fakePoolNode) serve(conn net.Conn) {
 		answer := n.answers[q.Op]
 		switch q.Op {
 		case "hello":
-			answer = "{}"
+			answer = cmp.Or(answer, "{}")
 		case "run":
 			answer = `{"task":{"id":"` + strings.Repeat("T", wire.TaskIDSize) + `","api":"opencl"},"token":"` + strings.Repeat("ab", 32) + `"}`
 			n.change(func() { n.held++ })

@@ -26,7 +26,7 @@ import (
 )
 
 func poolCommand(c *cli) *cobra.Command {
-	return group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
+	cmd := group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
 		poolNodeCommand(c), poolRunCommand(c), poolExecCommand(c), poolReadyCommand(), poolWebhookCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
 		poolEnableCommand(c, true), poolEnableCommand(c, false), poolPowerCommand(c),
 		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceMigrateCommand(c), poolSliceReleaseCommand(c)),
@@ -35,6 +35,13 @@ func poolCommand(c *cli) *cobra.Command {
 		poolPolicyCommand(c), poolUpgradeCommand(c), poolConformanceCommand(c), poolLogCommand(c), poolReportCommand(c),
 		group("component", "", "Components of the platform's pool nodes", poolComponentListCommand(c), poolComponentSetCommand(c)),
 		group("rule", "", "Rules by which the platform's pool raises alarms", poolRuleListCommand(c), poolRuleSetCommand(c)))
+	cmd.Long = `Lends shares of accelerators, and runs programs on them. A pool node lends those of its
+machine ("node"), by itself or for a platform.
+
+One node is asked with devices, tasks, resize, migrate, stop, enable, disable and power:
+that of --node, or one that was started in this folder. What is of the platform's pool
+(node list, slice, spec, group, policy, ...) is asked of the server. "run" does either.`
+	return cmd
 }
 
 const poolDir = "pool-data"

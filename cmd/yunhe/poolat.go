@@ -73,8 +73,11 @@ func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
 		}
 	}
 	client, err := pool.Dial(ctx, at, group, key)
-	if err != nil && named == "" && fault.KindOf(err) == fault.Unavailable {
-		return nil, &hinted{err, "name a node with --node or $YUNHE_POOL_NODE, or start one here: `yunhe pool node`"}
+	switch {
+	case fault.KindOf(err) == fault.Unavailable && named == "":
+		err = &hinted{err, "name a node with --node or $YUNHE_POOL_NODE, or start one here: `yunhe pool node`"}
+	case fault.KindOf(err) == fault.Unauthenticated && (group == "" || key == ""):
+		err = &hinted{err, "say for which group with --group, and with which key with --key-file"}
 	}
 	return client, err
 }

@@ -120,3 +120,41 @@ func TestPoolFlagsOfOthers(t *testing.T) {
 		t.Errorf("--platform: %s", c.err)
 	}
 }
+
+// Who shows no key to a node that wants one is told how.
+func TestPoolKeyIsMissing(t *testing.T) {
+	t.Parallel()
+	n := startPoolNode(t, map[string]string{"hello": `{"error":"no","kind":"unauthenticated"}`})
+	s := startFake(t)
+	for _, given := range [][]string{nil, {"--group", "a"}} {
+		c := start(t, s, nil, append([]string{"pool", "devices", "--node", n.at}, given...)...)
+		c.end(t, exitFailed)
+		if want := "error: no\nhint: say for which group with --group, and with which key with --key-file\n"; c.err.String() != want {
+			t.Errorf("%v: %q, want %q", given, c.err, want)
+		}
+	}
+}
+
+// What a program reads is an object with one array, also where there is nothing; what is
+// done is said.
+func TestPoolNodeAnswers(t *testing.T) {
+	t.Parallel()
+	n := startPoolNode(t, map[string]string{"devices": "{}", "tasks": "{}", "stop": "{}", "disable": "{}", "enable": "{}", "power": "{}"})
+	s := startFake(t)
+	for args, want := range map[string]string{
+		"devices -o json":         "{\n  \"devices\": []\n}\n",
+		"tasks -o json":           "{\n  \"tasks\": []\n}\n",
+		"tasks -o name":           "",
+		"stop 01J":                "01J  stopped\n",
+		"stop 01J -o json":        "{\n  \"tasks\": [\n    \"01J\"\n  ]\n}\n",
+		"disable opencl-0":        "opencl-0  disabled\n",
+		"enable opencl-0 -o name": "opencl-0\n",
+		"power opencl-0 200":      "opencl-0  draws at most 200 W\n",
+		"power opencl-0 default":  "opencl-0  draws what its maker lets it\n",
+	} {
+		c := start(t, s, nil, append(append([]string{"pool"}, strings.Fields(args)...), "--node", n.at)...)
+		if c.end(t, exitOK); c.out.String() != want {
+			t.Errorf("%s: %q, want %q", args, c.out, want)
+		}
+	}
+}
