@@ -20,7 +20,10 @@ const (
 	exitOK          = 0
 	exitFailed      = 1
 	exitUsage       = 2
-	exitInterrupted = 130 // as the shell reports a program ended by Ctrl-C
+	exitNotRun      = 126 // a program that "pool run" was to run cannot be, as shells report it
+	exitNoProgram   = 127 // likewise: there is none
+	exitSignal      = 128 // and the number of the signal that ended a program, likewise
+	exitInterrupted = exitSignal + int(syscall.SIGINT)
 )
 
 // usageError is a wrong command line: nothing was asked of the server.
@@ -82,7 +85,10 @@ func (c *cli) report(ctx context.Context, err error) int {
 		c.complain(usage.msg, nil, usage.hint)
 		return exitUsage
 	case ctx.Err() != nil:
-		fmt.Fprintln(c.err)
+		if by, ok := context.Cause(ctx).(interrupted); ok && syscall.Signal(by) != syscall.SIGINT {
+			return exitSignal + int(by)
+		}
+		fmt.Fprintln(c.err) // behind the ^C
 		return exitInterrupted
 	}
 	msg, fields, hint := explain(err)

@@ -156,6 +156,25 @@ func (f *fakePool) RequestSlice(_ context.Context, r *poolv1.RequestSliceRequest
 	return f.slice, nil
 }
 
+// AwaitSlice is of a slice that never has a place.
+func (f *fakePool) AwaitSlice(ctx context.Context, _ *poolv1.AwaitSliceRequest) (*poolv1.AwaitSliceResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.slice
+	if x == nil {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("there is no such slice"))
+	}
+	said := x.State == poolv1.Slice_STATE_WAITING
+	x.State, x.Position, x.Reason = poolv1.Slice_STATE_WAITING, 1, "all nodes are full"
+	if said {
+		f.mu.Unlock()
+		defer f.mu.Lock()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &poolv1.AwaitSliceResponse{Slice: x}, nil
+}
+
 func (f *fakePool) ListSlices(context.Context, *poolv1.ListSlicesRequest) (*poolv1.ListSlicesResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -169,8 +188,12 @@ func (f *fakePool) ResizeSlice(_ context.Context, r *poolv1.ResizeSliceRequest) 
 	return f.slice, nil
 }
 
-// MoveSlice takes two calls.
-func (f *fakePool) MoveSlice(_ context.Context, r *poolv1.MoveSliceRequest) (*poolv1.Slice, error) {
+// MoveSlice takes two calls, and to n8 for ever.
+func (f *fakePool) MoveSlice(ctx context.Context, r *poolv1.MoveSliceRequest) (*poolv1.Slice, error) {
+	if r.NodeId == "n8" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch x := f.slice; {

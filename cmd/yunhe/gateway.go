@@ -102,7 +102,11 @@ loaded with "yunhe gateway image load".`,
 				}
 				return res, err
 			}
-			return agent.Run(ctx, cfg, newLog(app.LogConfig{Level: logLevel, Format: logFormat}))
+			logs := app.LogConfig{Level: logLevel, Format: logFormat}
+			if err := logFlags(logs); err != nil {
+				return err
+			}
+			return agent.Run(ctx, cfg, newLog(logs))
 		},
 	}
 	f := cmd.Flags()

@@ -39,6 +39,10 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if filepath.Base(os.Args[0]) == "hears" {
+		hearSignals()
+		return
+	}
 	os.Exit(apptest.Main(m))
 }
 

@@ -5,14 +5,12 @@
 // everything said on the way goes to standard error, and the exit status is 0
 // if it was done, 1 if the request failed and 2 if it was never made because
 // the command line is wrong. `job wait` and `job submit --follow` answer with
-// the job's end instead: 0 succeeded, 1 failed, 2 stopped.
+// the job's end instead: 0 succeeded, 1 failed, 2 stopped; `pool run` has that of
+// its program, as a shell has it.
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -75,7 +73,6 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == runnerCommand { // the supervisor of one replica: nothing else is set up
 		os.Exit(runner.Main(os.Args[2:]))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	os.Exit(newCLI().run(ctx, os.Args[1:]))
+	ctx := untilSignal()
+	exit(ctx, newCLI().run(ctx, os.Args[1:]))
 }

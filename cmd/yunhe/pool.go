@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 
 	"yunhe.dev/yunhe/cmd/yunhe/internal/text"
 	"yunhe.dev/yunhe/internal/app"
-	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pool/cards"
 	"yunhe.dev/yunhe/internal/pools/agent"
@@ -28,7 +26,7 @@ import (
 )
 
 func poolCommand(c *cli) *cobra.Command {
-	return group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
+	cmd := group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
 		poolNodeCommand(c), poolRunCommand(c), poolExecCommand(c), poolReadyCommand(), poolWebhookCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
 		poolEnableCommand(c, true), poolEnableCommand(c, false), poolPowerCommand(c),
 		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceMigrateCommand(c), poolSliceReleaseCommand(c)),
@@ -37,55 +35,16 @@ func poolCommand(c *cli) *cobra.Command {
 		poolPolicyCommand(c), poolUpgradeCommand(c), poolConformanceCommand(c), poolLogCommand(c), poolReportCommand(c),
 		group("component", "", "Components of the platform's pool nodes", poolComponentListCommand(c), poolComponentSetCommand(c)),
 		group("rule", "", "Rules by which the platform's pool raises alarms", poolRuleListCommand(c), poolRuleSetCommand(c)))
+	cmd.Long = `Lends shares of accelerators, and runs programs on them. A pool node lends those of its
+machine ("node"), by itself or for a platform.
+
+One node is asked with devices, tasks, resize, migrate, stop, enable, disable and power:
+that of --node, or one that was started in this folder. What is of the platform's pool
+(node list, slice, spec, group, policy, ...) is asked of the server. "run" does either.`
+	return cmd
 }
 
 const poolDir = "pool-data"
-
-// poolAt is how commands reach a node.
-type poolAt struct{ node, group, key string }
-
-func (p *poolAt) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&p.node, "node", "", "address of the pool node, unix:PATH, tcp:HOST:PORT, tls:HOST:PORT or rdma:HOST:PORT (default $YUNHE_POOL_NODE, or that of a node started in this folder)")
-	f.StringVar(&p.group, "group", "", "group to act for, where the node has groups (default $YUNHE_POOL_GROUP)")
-	f.StringVar(&p.key, "key-file", "", "file with the group's key (default: the key in $YUNHE_POOL_KEY)")
-}
-
-func (p *poolAt) address(c *cli) string {
-	switch {
-	case p.node != "":
-		return p.node
-	case c.env("YUNHE_POOL_NODE") != "":
-		return c.env("YUNHE_POOL_NODE")
-	}
-	return pool.DefaultAddress(poolDir)
-}
-
-// with calls do with a connection to the node.
-func (p *poolAt) with(ctx context.Context, c *cli, do func(*pool.Client) error) error {
-	client, err := p.dial(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return do(client)
-}
-
-func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
-	group, key := p.group, c.env("YUNHE_POOL_KEY")
-	if group == "" {
-		group = c.env("YUNHE_POOL_GROUP")
-	}
-	if p.key != "" {
-		c.warnOpen(p.key, "a key")
-		b, err := os.ReadFile(p.key)
-		if err != nil {
-			return nil, fault.Wrap(fault.Invalid, err, "--key-file: %s cannot be read", p.key)
-		}
-		key = strings.TrimSpace(string(b))
-	}
-	return pool.Dial(ctx, p.address(c), group, key)
-}
 
 func poolNodeCommand(c *cli) *cobra.Command {
 	var join joinFlags
@@ -123,6 +82,12 @@ what, and the node takes its tickets only.`,
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // who reads the log may end; the tasks do not
+			logs := app.LogConfig{Level: logLevel, Format: logFormat}
+			if !pool.HandedOver() { // what a program before took is good enough
+				if err := errors.Join(nodeFlags(cmd, listen, join.advertise, libraries, overcommit, memoryOver), logFlags(logs)); err != nil {
+					return err
+				}
+			}
 			size, err := mebibytes("--memory", memory)
 			if err != nil {
 				return err
@@ -136,7 +101,7 @@ what, and the node takes its tickets only.`,
 			for _, s := range watts {
 				device, w, err := pool.ParseWatts(s)
 				if err != nil {
-					return fmt.Errorf("--power: %w", err)
+					return usagef("--power: %s", err)
 				}
 				cfg.Power[device] = w
 			}
@@ -170,7 +135,7 @@ what, and the node takes its tickets only.`,
 					return err
 				}
 			}
-			log := newLog(app.LogConfig{Level: logLevel, Format: logFormat})
+			log := newLog(logs)
 			var spool *agent.Spool
 			if m != nil {
 				if spool, err = agent.OpenSpool(data); err != nil {
@@ -252,7 +217,9 @@ A device of CUDA is used by who asks for one (--api cuda) or names it (--device 
 the node, as with --remote. Such a program has one device, and does not move.
 
 The share ends with the program. It can be resized meanwhile ("yunhe pool
-resize"). The exit status is the program's.
+resize"). The exit status is the program's, as a shell has it: 128 and the number of
+the signal that ended it, 127 where there is no such program. What yunhe is sent goes
+on to the program, and yunhe ends when that has.
 
 With --into no program is run: the platform's slice is had until this ends, for
 programs that others start with what is written into a folder, as in pods.
@@ -286,8 +253,15 @@ calls fails from then on.`,
 			if spec.Compute < 1 || spec.Compute > 100 {
 				return usagef("--compute must be 1 to 100, got %d", spec.Compute)
 			}
-			if spec.Device != "" && (into != "" || c.platformPool(&at, &slice)) {
-				return usagef("--device names a device of one pool node; one of the platform's pool is named by --on NODE/DEVICE")
+			platform, err := c.asksPlatform(cmd, &at)
+			if err == nil {
+				err = sliceConflicts(cmd)
+			}
+			if err != nil {
+				return err
+			}
+			if err := checkAPI(spec.API); err != nil {
+				return err
 			}
 			if spec.Idle, err = poolSeconds("--idle", idle); err != nil {
 				return err
@@ -296,14 +270,14 @@ calls fails from then on.`,
 				return err
 			}
 			if into != "" {
-				if at.node != "" {
-					return usagef("--into is for slices of the platform's pool; it does not go with --node")
-				}
 				slice.group, spec.Name = at.group, c.env("HOSTNAME")
 				return c.shareInto(cmd.Context(), &slice, spec, into)
 			}
+			if _, err := exec.LookPath(args[0]); err != nil { // before others wait for what it would have
+				return c.notStarted(args[0], err)
+			}
 			spec.Name = filepath.Base(args[0])
-			if c.platformPool(&at, &slice) {
+			if platform {
 				slice.group = at.group
 				return c.platformRun(cmd.Context(), &slice, spec, remote, args)
 			}
@@ -331,8 +305,13 @@ calls fails from then on.`,
 
 // poolSeconds is a time after which a share ends, in whole seconds; 0: it does not.
 func poolSeconds(flag string, d time.Duration) (int64, error) {
-	if d < 0 || d > 0 && d < time.Second {
+	switch {
+	case d < 0 || d > 0 && d < time.Second:
 		return 0, usagef("%s must be at least 1s, or 0 for no end, got %s", flag, d)
+	case d%time.Second != 0:
+		return 0, usagef("%s must be whole seconds, got %s", flag, d)
+	case d > pool.MaxSeconds*time.Second:
+		return 0, usagef("%s must be at most %dh, got %s", flag, pool.MaxSeconds/3600, d)
 	}
 	return int64(d / time.Second), nil
 }
@@ -343,44 +322,25 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, remote bo
 		return err
 	}
 	defer client.Close()
+	waits := context.AfterFunc(ctx, client.Close)
 	task, token, err := client.Run(spec)
+	waits()
 	if err != nil {
 		return err
 	}
-	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: at.address(c), API: task.API, UUID: task.UUID}}, remote, args)
+	address, _ := at.address(c)
+	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: address, API: task.API, UUID: task.UUID}}, remote, args)
+}
+
+func checkAPI(api string) error {
+	if api != "" && api != pool.OpenCL && api != pool.CUDA {
+		return usagef("--api must be %s or %s, got %q", pool.OpenCL, pool.CUDA, api)
+	}
+	return nil
 }
 
 func apiFlag(cmd *cobra.Command, spec *pool.Spec) {
 	cmd.Flags().StringVar(&spec.API, "api", "", "what the program uses the device by: opencl or cuda (default: that of the device named, or opencl)")
-}
-
-// cudaEnv is what the program of a task needs whose device is one of CUDA; others
-// need nothing of it. On the node's machine that is a library before the driver, and
-// the device as the driver's only one; on others, or if remote says so, the library
-// that is the driver.
-func (c *cli) cudaEnv(task *agent.Task, remote bool) ([]string, error) {
-	if task.API != pool.CUDA {
-		return nil, nil
-	}
-	folder, err := pool.LibraryFolder(c.env)
-	if err != nil {
-		return nil, err
-	}
-	if remote || !strings.HasPrefix(task.At, "unix:") {
-		dir, err := pool.RemoteCUDA(folder)
-		if err != nil {
-			return nil, err
-		}
-		return pool.RemoteCUDAEnvironment(dir, c.env("LD_LIBRARY_PATH"), c.env("LD_PRELOAD")), nil
-	}
-	library, err := pool.CUDALibrary(folder)
-	if err != nil {
-		return nil, err
-	}
-	if others := c.env("LD_PRELOAD"); others != "" {
-		library += ":" + others
-	}
-	return []string{"LD_PRELOAD=" + library, "CUDA_VISIBLE_DEVICES=" + task.UUID}, nil
 }
 
 // platformRun is poolRun on a slice of the platform's pool.
@@ -398,116 +358,6 @@ func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, re
 	}
 	return c.runWithLibrary(ctx, tasks, remote, args)
 }
-
-// runWithLibrary is runOn with the client library of this program, or those for
-// CUDA; see cudaEnv.
-func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, remote bool, args []string) error {
-	env, err := c.cudaEnv(tasks[0], remote)
-	if err != nil {
-		return err
-	}
-	folder, err := pool.LibraryFolder(c.env)
-	if err != nil {
-		return err
-	}
-	vendors, err := pool.Library(folder)
-	if err != nil {
-		return err
-	}
-	if tasks[0].API != pool.CUDA {
-		was := c.env("LD_LIBRARY_PATH")
-		if path := pool.SearchPath("/", was, filepath.Join(filepath.Dir(vendors), pool.LoaderFolder)); path != was {
-			env = append(env, "LD_LIBRARY_PATH="+path)
-		}
-	}
-	return c.runOn(ctx, tasks, finds{vendors: vendors, env: env}, args)
-}
-
-// finds is how a program finds the tasks that it runs on.
-type finds struct {
-	vendors string     // folder by which the loader of OpenCL finds the client library
-	env     []string   // what its environment has beside that
-	file    *sliceFile // for programs that others start; nil: none
-}
-
-// runOn runs a program on tasks, each a device of it, and closes their clients.
-func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, by finds, args []string) error {
-	var said sync.WaitGroup
-	cmd := exec.Command(args[0], args[1:]...)
-	over := make(chan struct{})
-	timeUp := sync.OnceFunc(func() { close(over) })
-	for _, task := range tasks {
-		said.Go(func() {
-			why, err := task.Client.Ended()
-			by.file.remove()
-			if err != nil || why == "" {
-				return
-			}
-			c.note("yunhe pool: task %s: %s", task.ID, why)
-			if strings.Contains(why, pool.RunTimeout) {
-				timeUp()
-			}
-		})
-	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, c.out, c.err
-	for _, e := range os.Environ() {
-		if name, _, _ := strings.Cut(e, "="); !pool.Leads(name) {
-			cmd.Env = append(cmd.Env, e)
-		}
-	}
-	cmd.Env = append(append(cmd.Env, "OCL_ICD_VENDORS="+by.vendors), by.env...)
-	for i, t := range tasks {
-		cmd.Env = append(cmd.Env, pool.Environment(i, t.At, t.ID, t.Token)...)
-	}
-	if err := cmd.Start(); err != nil {
-		return fault.Wrap(fault.Invalid, err, "%s cannot be started", args[0])
-	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // or it has ended
-	defer stop()
-	gone := make(chan struct{})
-	go func() { // a program whose time is over ends, too
-		select {
-		case <-gone:
-			return
-		case <-over:
-		}
-		c.note("yunhe pool: %s is ended", args[0])
-		_ = cmd.Process.Signal(syscall.SIGTERM) // or it has ended
-		select {
-		case <-gone:
-		case <-time.After(killAfter):
-			_ = cmd.Process.Kill() // as above
-		}
-	}()
-	err := cmd.Wait()
-	close(gone)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL { // perhaps by the node, which is about to say why
-		told := make(chan struct{})
-		go func() { said.Wait(); close(told) }()
-		select {
-		case <-told:
-		case <-time.After(lateReason):
-		}
-	}
-	for _, t := range tasks {
-		t.Client.Close()
-	}
-	said.Wait()
-	if exit != nil {
-		if code := exit.ExitCode(); code > 0 {
-			return exitStatus(code)
-		}
-		return fault.New(fault.Canceled, "%s was ended: %s", args[0], exit.ProcessState)
-	}
-	return err
-}
-
-// lateReason is how long after a program was killed its node may say why.
-const lateReason = time.Second
-
-// killAfter is how long a program may take to end that was asked to.
-const killAfter = 10 * time.Second
 
 func (c *cli) printPoolDevices(devices []pool.Device) error {
 	t := text.NewTable("DEVICE", "STATE", "MODEL", "TYPE", "API", ">UNITS", ">MEMORY", ">ON IT", ">TASKS", ">COMPUTE LENT", ">MEMORY LENT", ">BUSY", ">TEMPERATURE", ">POWER", ">ENERGY", "ENERGY BY", "DRIVER")
@@ -530,7 +380,7 @@ func (c *cli) printPoolDevices(devices []pool.Device) error {
 			cardFigure(d, func(c *cards.Card) *int64 { return c.Temperature }, " °C"), cardPower(d), watthours(d.Energy, d.EnergySource), d.EnergySource, d.Driver)
 		names = append(names, d.ID)
 	}
-	return c.print(result{msg: devices, names: names, print: func(w io.Writer, color bool) error {
+	return c.print(result{msg: map[string][]pool.Device{"devices": append([]pool.Device{}, devices...)}, names: names, print: func(w io.Writer, color bool) error {
 		for _, s := range why {
 			c.note("%s", s)
 		}
@@ -612,7 +462,7 @@ func poolTasksCommand(c *cli) *cobra.Command {
 				for _, t := range tasks {
 					names = append(names, t.ID)
 				}
-				return c.print(result{msg: tasks, names: names, print: poolTaskTable(tasks)})
+				return c.print(result{msg: map[string][]pool.Task{"tasks": append([]pool.Task{}, tasks...)}, names: names, print: poolTaskTable(tasks)})
 			})
 		},
 	}
@@ -631,10 +481,7 @@ that the program holds already stays its own; below that it gets no more.`,
 		Example: "  yunhe pool resize 01J... --compute 50 --memory 2GiB",
 		Args:    takes(1, 1, "a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if compute == 0 && memory == "" {
-				return usagef("one of --compute and --memory is needed")
-			}
-			size, err := mebibytes("--memory", memory)
+			size, err := resized(cmd, compute, memory)
 			if err != nil {
 				return err
 			}
@@ -673,11 +520,14 @@ The group must be known to both nodes with the same key.`,
 			}
 			if to != "" {
 				if _, _, err := pool.Address(to); err != nil {
-					return err
+					return usagef("--to: %s", err)
 				}
 			}
 			return at.with(cmd.Context(), c, func(client *pool.Client) error {
 				task, pause, err := client.Migrate(args[0], to, device)
+				if cmd.Context().Err() != nil {
+					c.note("yunhe pool: the node goes on moving task %s; `yunhe pool tasks`, here and there, shows where it is", args[0])
+				}
 				if err != nil {
 					return err
 				}
@@ -692,6 +542,18 @@ The group must be known to both nodes with the same key.`,
 	return cmd
 }
 
+// resized checks --compute and --memory of what is there, and returns the memory.
+func resized(cmd *cobra.Command, compute int64, memory string) (int64, error) {
+	asked := cmd.Flags().Changed("compute")
+	switch {
+	case !asked && memory == "":
+		return 0, usagef("one of --compute and --memory is needed")
+	case asked && (compute < 1 || compute > 100):
+		return 0, usagef("--compute must be 1 to 100, got %d", compute)
+	}
+	return mebibytes("--memory", memory)
+}
+
 func poolStopCommand(c *cli) *cobra.Command {
 	var at poolAt
 	cmd := &cobra.Command{
@@ -702,7 +564,10 @@ as nothing else gives back their memory.`,
 		Args: takes(1, 1, "a task"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return at.with(cmd.Context(), c, func(client *pool.Client) error {
-				return client.Stop(args[0])
+				if err := client.Stop(args[0]); err != nil {
+					return err
+				}
+				return c.printDone("tasks", args, "stopped")
 			})
 		},
 	}
@@ -726,7 +591,16 @@ set anew, or the card's driver is loaded again.`,
 			} else if err != nil || watts < 1 || watts > 100_000 {
 				return usagef("want watts from 1 to 100000, or default, got %q", args[1])
 			}
-			return at.with(cmd.Context(), c, func(client *pool.Client) error { return client.LimitPower(args[0], watts) })
+			return at.with(cmd.Context(), c, func(client *pool.Client) error {
+				if err := client.LimitPower(args[0], watts); err != nil {
+					return err
+				}
+				done := "draws at most " + args[1] + " W"
+				if watts == 0 {
+					done = "draws what its maker lets it"
+				}
+				return c.printDone("devices", args[:1], done)
+			})
 		},
 	}
 	at.flags(cmd)
@@ -744,7 +618,10 @@ func poolEnableCommand(c *cli, on bool) *cobra.Command {
 		Args: takes(1, 1, "a device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return at.with(cmd.Context(), c, func(client *pool.Client) error {
-				return client.Enable(args[0], on)
+				if err := client.Enable(args[0], on); err != nil {
+					return err
+				}
+				return c.printDone("devices", args, use+"d")
 			})
 		},
 	}

@@ -71,11 +71,17 @@ The exit status is 0 if all tests that were tried passed.`,
 					return err
 				}
 			}
+			defer context.AfterFunc(cmd.Context(), func() {
+				c.note("yunhe pool: what the test changed is put back; a second signal ends that, too")
+			})()
 			r := conformance.Run(cmd.Context(), b, tests, func(v conformance.Verdict) {
 				if c.forPeople() {
 					c.note("%-6s %-13s %s (%.1f s)", v.ID, v.Result, v.Title, v.Seconds)
 				}
 			})
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
 			failed := 0
 			t := text.NewTable("TEST", "RESULT", "TITLE", ">SECONDS", "REASON")
 			for _, v := range r.Tests {

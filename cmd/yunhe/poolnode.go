@@ -40,6 +40,31 @@ func (j *joinFlags) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&j.advertise, "advertise", nil, "address under which programs reach the node, tcp:HOST:PORT, where it is not one of --listen; may be repeated")
 }
 
+// nodeFlags checks what of a node's flags can be known before it starts.
+func nodeFlags(cmd *cobra.Command, listen, advertise []string, libraries string, overcommit, memoryOver int64) error {
+	if of := given(cmd, serverFlags...); len(of) > 0 {
+		return usagef("%s is of clients of a platform; a node joins one with --join and --token", of[0])
+	}
+	for flag, list := range map[string][]string{"--listen": listen, "--advertise": advertise} {
+		for _, at := range list {
+			if _, _, err := pool.Address(at); err != nil {
+				return usagef("%s: %s", flag, err)
+			}
+		}
+	}
+	for flag, percent := range map[string]int64{"--overcommit": overcommit, "--memory-overcommit": memoryOver} {
+		if percent < 100 || percent > 10000 {
+			return usagef("%s must be 100 to 10000 percent, got %d", flag, percent)
+		}
+	}
+	if libraries != "" {
+		if i, err := os.Stat(libraries); err != nil || !i.IsDir() {
+			return usagef("--libraries: %s is no folder", libraries)
+		}
+	}
+	return nil
+}
+
 // poolHTTP is how a pool node, which has no key, calls its platform.
 func poolHTTP() *http.Client {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Second}

@@ -237,6 +237,9 @@ is at the first of them. A node that is offline takes it when it is back.`,
 			if everywhere == (len(args) > 0) {
 				return usagef("name nodes, or give --every-node")
 			}
+			if len(given(cmd, "log-level", "idle-limit", "run-limit")) == 0 {
+				return usagef("one of --log-level, --idle-limit and --run-limit is needed")
+			}
 			a, err := c.api()
 			if err != nil {
 				return err

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,11 +79,6 @@ func (s *sliceFlags) flags(cmd *cobra.Command) {
 	s.policy.flags(cmd, "as the platform's pool says")
 }
 
-// asked reports whether a flag says that the platform is meant.
-func (s *sliceFlags) asked() bool {
-	return s.platform || s.spec != "" || s.on != "" || s.slice != "" || s.priority != 0 || s.physical || s.affinity != "" || s.apart != "" || s.cards != 1 || s.across || s.policy != policyFlags{}
-}
-
 func (s *sliceFlags) request(spec pool.Spec) (*poolv1.RequestSliceRequest, error) {
 	r := &poolv1.RequestSliceRequest{RequestId: core.NewID("request"), GroupId: s.group, SpecId: s.spec, Api: spec.API, Model: spec.Model, Priority: s.priority, Host: pool.Host(), Name: spec.Name, IdleSeconds: spec.Idle, LimitSeconds: spec.Limit,
 		Physical: s.physical, Affinity: s.affinity, AntiAffinity: s.apart, AcrossNodes: s.across}
@@ -134,19 +129,6 @@ func (c *cli) take(ctx context.Context, a *api, s *sliceFlags, spec pool.Spec) (
 		_, _ = a.pool.ReleaseSlice(bye, &poolv1.ReleaseSliceRequest{SliceId: id}) // or it ends when nobody awaits it
 	}
 	return t, err
-}
-
-// platformPool reports whether a command means the platform's pool: where no node
-// is named, and none was started in this folder.
-func (c *cli) platformPool(at *poolAt, s *sliceFlags) bool {
-	if at.node != "" || c.env("YUNHE_POOL_NODE") != "" {
-		return false
-	}
-	if s.asked() {
-		return true
-	}
-	_, err := os.Stat(strings.TrimPrefix(pool.DefaultAddress(poolDir), "unix:"))
-	return err != nil
 }
 
 func poolSliceState(x *poolv1.Slice) string {
@@ -230,8 +212,14 @@ the other, with "yunhe pool run --slice SLICE".`,
 		Example: "  yunhe pool slice hold --group team-a --compute 30 --memory 2GiB",
 		Args:    takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if spec.Memory, err = mebibytes("--memory", mem); err != nil {
+			err := errors.Join(sliceConflicts(cmd), checkAPI(spec.API))
+			if err == nil && (spec.Compute < 1 || spec.Compute > 100) {
+				err = usagef("--compute must be 1 to 100, got %d", spec.Compute)
+			}
+			if err == nil {
+				spec.Memory, err = mebibytes("--memory", mem)
+			}
+			if err != nil {
 				return err
 			}
 			r, err := s.request(spec)
@@ -270,12 +258,9 @@ func poolSliceResizeCommand(c *cli) *cobra.Command {
 		Example: "  yunhe pool slice resize slice_01J... --compute 50 --memory 2GiB",
 		Args:    takes(1, 1, "the ID of a slice"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			size, err := mebibytes("--memory", mem)
+			size, err := resized(cmd, compute, mem)
 			if err != nil {
 				return err
-			}
-			if compute == 0 && size == 0 {
-				return usagef("one of --compute and --memory is needed")
 			}
 			a, err := c.api()
 			if err != nil {
@@ -317,6 +302,9 @@ go on where they were. A slice of CUDA moves only while no program runs on it.`,
 			for err == nil && x.MovingToNodeId != "" {
 				req.DeviceId = x.MovingToDeviceId
 				x, err = a.pool.MoveSlice(cmd.Context(), req)
+			}
+			if cmd.Context().Err() != nil {
+				c.note("yunhe pool: if slice %s was on its way, it goes on: `yunhe pool slice list` shows where it is", args[0])
 			}
 			switch {
 			case err != nil:

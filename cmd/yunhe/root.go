@@ -51,7 +51,8 @@ identifiers only, one per line. Colors appear on terminals, unless --no-color
 or NO_COLOR.
 
 Exit status: 0 done, 1 the request failed, 2 the command line is wrong.
-"job wait" and "job submit --follow": 0 succeeded, 1 failed, 2 stopped.
+"job wait" and "job submit --follow": 0 succeeded, 1 failed, 2 stopped. "pool
+run": that of its program, as a shell has it.
 
 Documentation: README.md and docs/ of the source; api/ describes every call.`
 
@@ -102,7 +103,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if errors.As(err, &bad) {
 		want := map[string]string{
-			"int": "a whole number", "int32": "a whole number of at most 32 bits", "bool": "true or false",
+			"int": "a whole number", "int64": "a whole number", "int32": "a whole number of at most 32 bits", "bool": "true or false",
 			"duration": "a length of time such as 90s or 2h",
 		}[bad.GetFlag().Value.Type()]
 		if want != "" {

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -72,6 +73,17 @@ func (f *platformFlags) load() (app.Config, error) {
 		return cfg, err
 	}
 	return cfg, cfg.Validate()
+}
+
+// logFlags checks --log-level and --log-format.
+func logFlags(cfg app.LogConfig) error {
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, cfg.Level) {
+		return usagef("--log-level must be debug, info, warn or error, got %q", cfg.Level)
+	}
+	if cfg.Format != "text" && cfg.Format != "json" {
+		return usagef("--log-format must be text or json, got %q", cfg.Format)
+	}
+	return nil
 }
 
 func newLog(cfg app.LogConfig) *slog.Logger {

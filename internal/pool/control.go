@@ -8,8 +8,10 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -188,6 +190,8 @@ func dial(ctx context.Context, at, key string, secret []byte, hello func(challen
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, fault.Wrap(fault.Unavailable, err, "the pool node at %s does not answer", at)
@@ -198,6 +202,9 @@ func dial(ctx context.Context, at, key string, secret []byte, hello func(challen
 	var greeting [len(wire.Greeting) + wire.ChallengeSize]byte
 	if _, err := io.ReadFull(c.in, greeting[:]); err != nil || string(greeting[:len(wire.Greeting)]) != wire.Greeting {
 		_ = conn.Close()
+		if ctx.Err() != nil {
+			return nil, fault.Wrap(fault.Unavailable, ctx.Err(), "the pool node at %s does not answer", at)
+		}
 		return nil, fault.New(fault.Unavailable, "what answers at %s is not a pool node of this version", at)
 	}
 	c.challenge = greeting[len(wire.Greeting):]
@@ -301,6 +308,9 @@ func (c *Client) read() (reply, error) {
 	if err == nil {
 		err = json.Unmarshal(line, &r)
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return r, fault.New(fault.Unavailable, "the pool node at %s does not answer", c.at)
+	}
 	if err != nil {
 		return r, fault.Wrap(fault.Unavailable, err, "the pool node ended the connection")
 	}
@@ -334,13 +344,13 @@ const answerTime = 30 * time.Second
 
 // Devices lists the node's devices.
 func (c *Client) Devices() ([]Device, error) {
-	r, err := c.ask(request{Op: "devices"})
+	r, err := c.askSoon(request{Op: "devices"})
 	return r.Devices, err
 }
 
 // Tasks lists the tasks that the group may see: its own.
 func (c *Client) Tasks() ([]Task, error) {
-	r, err := c.ask(request{Op: "tasks"})
+	r, err := c.askSoon(request{Op: "tasks"})
 	return r.Tasks, err
 }
 
@@ -392,7 +402,7 @@ func (c *Client) Ended() (string, error) {
 
 // Resize changes what a task may use while it runs; 0 leaves it.
 func (c *Client) Resize(task string, compute, memory int64) (Task, error) {
-	r, err := c.ask(request{Op: "resize", Task: task, Compute: compute, Memory: memory})
+	r, err := c.askSoon(request{Op: "resize", Task: task, Compute: compute, Memory: memory})
 	if err != nil || r.Task == nil {
 		return Task{}, err
 	}
@@ -401,7 +411,7 @@ func (c *Client) Resize(task string, compute, memory int64) (Task, error) {
 
 // Stop ends a task.
 func (c *Client) Stop(task string) error {
-	_, err := c.ask(request{Op: "stop", Task: task})
+	_, err := c.askSoon(request{Op: "stop", Task: task})
 	return err
 }
 
@@ -411,14 +421,14 @@ func (c *Client) Enable(device string, on bool) error {
 	if on {
 		op = "enable"
 	}
-	_, err := c.ask(request{Op: op, Device: device})
+	_, err := c.askSoon(request{Op: op, Device: device})
 	return err
 }
 
 // LimitPower sets what a card may draw, in watts; 0: as it is made. What the card
 // or its driver refuses is fault.Invalid or fault.Denied.
 func (c *Client) LimitPower(device string, watts int64) error {
-	_, err := c.ask(request{Op: "power", Device: device, Watts: watts})
+	_, err := c.askSoon(request{Op: "power", Device: device, Watts: watts})
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -223,6 +224,11 @@ func (n *Node) open(h *handover) (err error) {
 	}
 	if err := n.Rescan(); err != nil {
 		return err
+	}
+	for _, id := range slices.Concat(cfg.Concurrent, slices.Sorted(maps.Keys(cfg.Power))) {
+		if !slices.ContainsFunc(n.devices, func(d *device) bool { return d.ID == id }) {
+			n.log.Warn("no such device for now", "device", id) // it may come
+		}
 	}
 	if h != nil {
 		if err := errors.Join(n.takeListeners(h), n.take(h)); err != nil {

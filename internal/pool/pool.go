@@ -102,6 +102,9 @@ type Spec struct {
 	Name     string `json:"name,omitempty"`         // for people: what runs
 }
 
+// MaxSeconds is the longest limit of a task.
+const MaxSeconds = 366 * 24 * 3600
+
 // By what programs use a device.
 const (
 	OpenCL = "opencl"
@@ -109,9 +112,8 @@ const (
 )
 
 const (
-	mib      = 1 << 20
-	maxName  = 200
-	maxLimit = 366 * 24 * 3600
+	mib     = 1 << 20
+	maxName = 200
 )
 
 func (s Spec) check() error {
@@ -125,11 +127,11 @@ func (s Spec) check() error {
 	if s.Memory < 0 || s.Memory%mib != 0 {
 		bad = append(bad, fmt.Sprintf("memory: %d bytes are not a number of MiB", s.Memory))
 	}
-	if s.Idle < 0 || s.Idle > maxLimit {
-		bad = append(bad, fmt.Sprintf("idle: %d s, at most %d", s.Idle, maxLimit))
+	if s.Idle < 0 || s.Idle > MaxSeconds {
+		bad = append(bad, fmt.Sprintf("idle: %d s, at most %d", s.Idle, MaxSeconds))
 	}
-	if s.Limit < 0 || s.Limit > maxLimit {
-		bad = append(bad, fmt.Sprintf("limit: %d s, at most %d", s.Limit, maxLimit))
+	if s.Limit < 0 || s.Limit > MaxSeconds {
+		bad = append(bad, fmt.Sprintf("limit: %d s, at most %d", s.Limit, MaxSeconds))
 	}
 	if len(s.Name) > maxName {
 		bad = append(bad, fmt.Sprintf("name: %d bytes, at most %d", len(s.Name), maxName))

@@ -40,7 +40,12 @@ func (p Pass) Redeem(ctx context.Context) (client *Client, task Task, token, at 
 	err = fault.New(fault.Unavailable, "the pool node of slice %s has no address that is reached from here: %s", p.Slice, strings.Join(p.Addresses, " "))
 	for _, at := range addresses {
 		if client, err = DialTicket(ctx, at, p.Ticket, p.Key); err == nil {
-			if task, token, err = client.Run(Spec{}); err == nil {
+			waits := context.AfterFunc(ctx, client.Close)
+			task, token, err = client.Run(Spec{})
+			if !waits() {
+				err = ctx.Err()
+			}
+			if err == nil {
 				return client, task, token, at, nil
 			}
 			client.Close()

@@ -74,7 +74,7 @@ func (n *nvml) open() error {
 		"nvmlInit_v2": &n.init, "nvmlDeviceGetCount_v2": &n.count, "nvmlDeviceGetHandleByIndex_v2": &n.handle, "nvmlDeviceGetName": &n.name, "nvmlDeviceGetPciInfo_v3": &n.pci,
 		"nvmlDeviceGetMemoryInfo": &n.memory, "nvmlDeviceGetTemperature": &n.temperature, "nvmlDeviceGetPowerUsage": &n.power, "nvmlDeviceGetTotalEnergyConsumption": &n.energy,
 		"nvmlDeviceGetUtilizationRates": &n.use, "nvmlDeviceGetTotalEccErrors": &n.ecc, "nvmlDeviceGetUUID": &n.uuid, "nvmlDeviceGetEccMode": &n.eccMode, "nvmlDeviceGetMigMode": &n.migMode,
-		"nvmlDeviceGetPowerManagementLimit": &n.getLimit,
+		"nvmlDeviceGetPowerManagementLimit":        &n.getLimit,
 		"nvmlDeviceGetPowerManagementDefaultLimit": &n.baseLimit, "nvmlDeviceGetPowerManagementLimitConstraints": &n.limits, "nvmlDeviceSetPowerManagementLimit": &n.setLimit,
 		"nvmlErrorString": &n.errorText, "nvmlEventSetCreate": &n.eventSet, "nvmlDeviceRegisterEvents": &n.register, "nvmlEventSetWait_v2": &n.wait,
 	})

@@ -39,7 +39,7 @@ func fixed(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		got, err := b.run(ctx, []string{"--slice", x.SliceId, "--compute", "90", "--memory", "500" + mib}, b.Program, "fill", "20")
+		got, err := b.runAs(ctx, "", []string{"YUNHE_POOL_COMPUTE=90", "YUNHE_POOL_MEMORY=500" + mib}, []string{"--group", b.name, "--slice", x.SliceId}, b.Program, "fill", "20")
 		if want := fmt.Sprintf("buffers %d error -4", c.memory); err != nil || got != want {
 			return fmt.Errorf("on %d MiB the task said %q, not %q: %w", c.memory, got, want, err)
 		}

@@ -146,6 +146,9 @@ func Run(ctx context.Context, with Bench, ids []string, say func(Verdict)) Repor
 			continue
 		}
 		v := one(ctx, with, t)
+		if ctx.Err() != nil { // it says nothing of the pool
+			break
+		}
 		say(v)
 		r.Tests = append(r.Tests, v)
 	}

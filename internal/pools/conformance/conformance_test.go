@@ -1,10 +1,25 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
+
+	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 )
+
+// Checks that are not let end say nothing of the pool, and no more begin.
+func TestRunIsEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := Bench{API: poolv1connect.NewPoolServiceClient(http.DefaultClient, "http://127.0.0.1:1")}
+	r := Run(ctx, b, nil, func(v Verdict) { t.Errorf("test %s %s: %s", v.ID, v.Result, v.Reason) })
+	if len(r.Tests) > 0 || r.Level != 0 {
+		t.Errorf("the report is %+v", r)
+	}
+}
 
 // A level needs all its tests (table A.1: how many each has), and those of the
 // levels below.

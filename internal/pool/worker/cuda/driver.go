@@ -29,11 +29,11 @@ const (
 
 // Attributes of devices, kinds of memory, modes.
 const (
-	onDevice     = 1     // of locations
-	relaxed      = 2     // of capturing
-	sleeping     = 1     // of events: who waits for one sleeps, for which each interrupts
-	untimed      = 2     // of events: no time is taken
-	threshold    = 4     // of a pool: how much it keeps that was freed
+	onDevice     = 1 // of locations
+	relaxed      = 2 // of capturing
+	sleeping     = 1 // of events: who waits for one sleeps, for which each interrupts
+	untimed      = 2 // of events: no time is taken
+	threshold    = 4 // of a pool: how much it keeps that was freed
 	majorVersion = 75
 	minorVersion = 76
 	legacyStream = 1
