@@ -123,6 +123,7 @@ what, and the node takes its tickets only.`,
 			if pool.HandedOver() { // the platform may be away
 				m, err = agent.Load(data)
 			} else if cfg.Lock, err = pool.LockFolder(data); err == nil { // before anything there is changed
+				defer cfg.Lock.Release()
 				if err = upgraded(programs); err == nil {
 					m, err = join.member(ctx, data, cfg.Listen)
 				}

@@ -82,6 +82,11 @@ func runHearing(t *testing.T, terminal *os.File, before string) *running {
 		r.cmd.Stdin = terminal
 		r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	}
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} { // tests may be started with these ignored (nohup), and what they start would be, too
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

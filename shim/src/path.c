@@ -58,7 +58,9 @@ static bool socket_send(yp_path *c, const uint8_t *p, size_t n, const uint8_t *q
   while (n + m > 0) {
     struct iovec v[2] = {{(void *)(uintptr_t)p, n}, {(void *)(uintptr_t)q, m}};
     struct msghdr h = {.msg_iov = n ? v : v + 1, .msg_iovlen = n && m ? 2 : 1};
-    ssize_t k = sendmsg(yp_sock(c), &h, MSG_NOSIGNAL);
+    int at = yp_sock(c);
+    __atomic_store_n(&c->sure, at >= 0, __ATOMIC_RELAXED);
+    ssize_t k = sendmsg(at, &h, MSG_NOSIGNAL);
     if (k < 0 && errno == EFAULT) k = send_copied(c, n ? p : q, n ? n : m);
     if (k < 0 && yp_again(c)) {
       if (c->stuck && !c->stuck(c->of)) return false;
@@ -82,7 +84,7 @@ static ssize_t socket_receive(yp_path *c, uint8_t *p, size_t n) {
   struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
   ssize_t k;
   do {
-    k = recvmsg(yp_sock(c), &h, MSG_CMSG_CLOEXEC);
+    k = recvmsg(__atomic_exchange_n(&c->sure, false, __ATOMIC_RELAXED) ? c->sock.number : yp_sock(c), &h, MSG_CMSG_CLOEXEC);
     if (k < 0 && errno == EFAULT) k = receive_copied(c, &h);
   } while (k < 0 && yp_again(c));
   if (k > 0 && h.msg_flags & MSG_CTRUNC) c->fds[c->fds_in++ % YP_FDS] = -1; /* the program has as many descriptors as it may */

@@ -26,6 +26,7 @@ struct yp_path {
   bool (*stuck)(void *of);   /* NULL, or called every now and then by who cannot send; false: no more is to be sent */
   void *of;
   yp_own sock;
+  bool sure; /* who has sent has looked at it, for who receives the answer */
   int fds[YP_FDS]; /* that came along, and were not taken yet */
   unsigned fds_in, fds_out;
   struct { /* see ring.c */
