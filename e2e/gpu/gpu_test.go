@@ -211,9 +211,13 @@ func (b *bench) tasks() (all []task) {
 
 func (b *bench) tell(to any, what string) {
 	b.t.Helper()
+	var said map[string]json.RawMessage
 	out, err := b.command("pool", what, "-o", "json").Output()
 	if err == nil {
-		err = json.Unmarshal(out, to)
+		err = json.Unmarshal(out, &said)
+	}
+	if err == nil {
+		err = json.Unmarshal(said[what], to)
 	}
 	if err != nil {
 		b.t.Fatalf("pool %s: %v: %s", what, err, out)

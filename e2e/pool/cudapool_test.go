@@ -316,7 +316,7 @@ func (w *cudaWorld) refuses(n *poolv1.PoolNode) {
 		{key.Secret, []string{"--platform", "--api", "cuda"}, "may use no group"},
 		{"", []string{"--platform", "--api", "cuda", "--compute", "91"}, "exceeds the quota of group g"},
 		{"", []string{"--platform", "--api", "cuda", "--cards", "2"}, "cards: must be 1"},
-		{"", []string{"--platform", "--api", "metal"}, "api: must be opencl or cuda"},
+		{"", []string{"--platform", "--api", "metal"}, "--api must be opencl or cuda"},
 		{"", []string{"--node", at, "--group", "g", "--key-file", filepath.Join(w.dir, "key"), "--api", "cuda"}, "ticket"},
 	} {
 		args := append(append([]string{"pool", "run", "--memory", "1MiB"}, x.args...), "--", w.far, "fill")
