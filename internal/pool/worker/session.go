@@ -326,6 +326,15 @@ func (s *Session) read(m *message, h []byte) error {
 	return nil
 }
 
+// tellsOfWork says whether the answer of a message may tell that work is done: what that has printed comes before.
+func (m *message) tellsOfWork() bool {
+	if m.Op != wire.OpInfo || len(m.body) < 8 {
+		return true
+	}
+	of := binary.LittleEndian.Uint64(m.body)
+	return of < uint64(len(infos)) && infos[of].kind == event
+}
+
 // answer ends a call that is waited for.
 func (s *Session) answer(m *message, status int32, a, b uint64, data []byte) error {
 	if m.Flags&wire.FlagAnswer == 0 {
@@ -334,7 +343,7 @@ func (s *Session) answer(m *message, status int32, a, b uint64, data []byte) err
 	if err := s.sendReads(); err != nil {
 		return err
 	}
-	if s.prints.Load() {
+	if s.prints.Load() && m.tellsOfWork() {
 		s.printed.Show()
 	}
 	return s.send(wire.OpAnswer, 0, m.Call, status, a, b, data)
