@@ -794,7 +794,7 @@ func heterogeneous(ctx context.Context, b *bench) error {
 			x, err = b.slice(ctx, x.SliceId)
 			return err == nil && x.NodeId == node && x.DeviceId == device && x.DeviceMicros > 0, err
 		}); err != nil {
-			return err
+			return fmt.Errorf("%w: the slice is %v", err, x)
 		}
 	}
 	return nil
