@@ -130,12 +130,33 @@ func (w *world) serve(cmd *exec.Cmd, ready *regexp.Regexp) (said []string, stop 
 	for lines.Scan() {
 		fmt.Fprintln(&all, lines.Text())
 		if said = ready.FindStringSubmatch(lines.Text()); said != nil {
-			go func() { _, _ = io.Copy(io.Discard, out) }()
+			rest := make(chan string, 1)
+			go func() { rest <- end(out) }()
+			w.t.Cleanup(func() {
+				if stop(); w.t.Failed() {
+					w.t.Logf("%s said at last:\n%s", cmd, <-rest)
+				}
+			})
 			return said, stop
 		}
 	}
 	w.t.Fatalf("%s ended: %s", cmd, all.String())
 	return nil, nil
+}
+
+// end reads to the end, and returns what came last.
+func end(r io.Reader) string {
+	const most = 16 << 10
+	var last []byte
+	b := make([]byte, most)
+	for {
+		n, err := r.Read(b)
+		last = append(last, b[:n]...)
+		last = last[max(len(last)-most, 0):]
+		if err != nil {
+			return string(last)
+		}
+	}
 }
 
 // oclgrind is another vendor's driver: a device that is simulated by
