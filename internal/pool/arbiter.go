@@ -155,6 +155,20 @@ func (a *arbiter) loaded(u *user, least time.Duration) {
 	}
 }
 
+// close returns what an account has used by now, turns that are not over among it: its
+// task is ending, and is told of before its workers have ended.
+func (a *arbiter) close(c *account) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, u := range a.users {
+		if u.account == c && (a.holder == u || u.over) {
+			a.charge(u, a.now().Sub(u.since))
+			u.since = a.now()
+		}
+	}
+	return c.used
+}
+
 func (a *arbiter) charge(u *user, used time.Duration) {
 	c := u.account
 	a.earn(u)

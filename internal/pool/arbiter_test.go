@@ -187,34 +187,69 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
+// twoUsers are of an arbiter, by weight; heard checks what they were told so far.
+func twoUsers(t *testing.T) (a *arbiter, users []*user, heard func(want string)) {
+	a = newArbiter()
+	var said []string
+	for i := range 2 {
+		u := &user{account: &account{}, share: func() int64 { return 50 }, weighted: func() bool { return true }}
+		u.say = func(what byte, _ time.Duration) { said = append(said, fmt.Sprintf("%c%d", what, i)) }
+		a.add(u)
+		users = append(users, u)
+	}
+	return a, users, func(want string) {
+		t.Helper()
+		a.mu.Lock() // under which it is said
+		defer a.mu.Unlock()
+		if got := fmt.Sprint(said); got != want {
+			t.Errorf("said %s, want %s", got, want)
+		}
+	}
+}
+
+// TestCloseAccount: what a task has used when it ends has the turn that it has then,
+// and that is counted once, however it is given back.
+func TestCloseAccount(t *testing.T) {
+	t.Parallel()
+	for how, giveBack := range map[string]func(*arbiter, *user){
+		"the worker ends":        func(a *arbiter, u *user) { a.remove(u) },
+		"it gives its turn back": func(a *arbiter, u *user) { a.done(u, 25*time.Millisecond, false) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				a, users, heard := twoUsers(t)
+				a.want(users[0])
+				time.Sleep(20 * time.Millisecond)
+				for i, want := range []time.Duration{20 * time.Millisecond, 0} {
+					if got := a.close(users[i].account); got != want {
+						t.Errorf("user %d has used %s at the end, want %s", i, got, want)
+					}
+				}
+				time.Sleep(5 * time.Millisecond)
+				giveBack(a, users[0])
+				if used, _ := a.usage(users[0].account); used != 25*time.Millisecond {
+					t.Errorf("%s are counted for 25 ms", used)
+				}
+				heard("[G0]")
+				a.timer.Stop()
+			})
+		})
+	}
+}
+
 // TestTurnWaitsForMemory: a turn begins when its memory is there, and is longer
 // the longer that took; that time is nobody's.
 func TestTurnWaitsForMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newArbiter()
-		var said []string
-		users := []*user{}
-		for i := range 2 {
-			u := &user{account: &account{}, share: func() int64 { return 50 }, weighted: func() bool { return true }}
-			u.say = func(what byte, _ time.Duration) { said = append(said, fmt.Sprintf("%c%d", what, i)) }
-			a.add(u)
-			users = append(users, u)
-		}
+		a, users, heard := twoUsers(t)
 		a.want(users[0])
 		a.loading(users[0])
 		a.want(users[1])
 		time.Sleep(5 * time.Second)
 		a.loaded(users[0], time.Second)
 		time.Sleep(990 * time.Millisecond)
-		heard := func(want string) {
-			t.Helper()
-			a.mu.Lock() // under which it is said
-			defer a.mu.Unlock()
-			if got := fmt.Sprint(said); got != want {
-				t.Errorf("said %s, want %s", got, want)
-			}
-		}
 		heard("[G0]")
 		time.Sleep(20 * time.Millisecond)
 		a.done(users[0], time.Hour, false)
@@ -231,23 +266,7 @@ func TestTurnWaitsForMemory(t *testing.T) {
 func TestLoadEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := newArbiter()
-		var said []string
-		users := []*user{}
-		for i := range 2 {
-			u := &user{account: &account{}, share: func() int64 { return 50 }, weighted: func() bool { return true }}
-			u.say = func(what byte, _ time.Duration) { said = append(said, fmt.Sprintf("%c%d", what, i)) }
-			a.add(u)
-			users = append(users, u)
-		}
-		heard := func(want string) {
-			t.Helper()
-			a.mu.Lock() // under which it is said
-			defer a.mu.Unlock()
-			if got := fmt.Sprint(said); got != want {
-				t.Errorf("said %s, want %s", got, want)
-			}
-		}
+		a, users, heard := twoUsers(t)
 		a.loading(users[1]) // it has no turn
 		a.want(users[0])
 		a.loading(users[0])

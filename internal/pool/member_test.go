@@ -117,3 +117,38 @@ func TestMemberBrief(t *testing.T) {
 		t.Errorf("its ticket is good again: %v", err)
 	}
 }
+
+// TestMemberEndsInTurn: a task that ends while its program has the device is told of
+// with that time, though its worker has not ended yet.
+func TestMemberEndsInTurn(t *testing.T) {
+	t.Parallel()
+	start(t, pool.NodeConfig{}) // or it is skipped
+	m := joined(t, "a")
+	r := <-m.told
+	close(m.gate)
+	text, key := m.pass(t, r, "s", "one", false)
+	client, task, token, at, err := pool.Pass{Slice: "s", Addresses: m.at, Host: pool.Host(), Ticket: text, Key: key}.Redeem(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := program(t, at, task.ID, token, "forever")
+	begin(t, cmd, "forever")
+	for began := time.Now(); time.Since(began) < 100*time.Millisecond; { // the device, which it has had since it said so
+		<-m.told
+	}
+	client.Close()
+	for {
+		select {
+		case r := <-m.told:
+			if len(r.Ended) == 0 {
+				continue
+			}
+			if e := r.Ended[0]; e.Slice != "s" || e.Busy < 50*time.Millisecond {
+				t.Errorf("of its end it says %+v", e)
+			}
+			return
+		case <-t.Context().Done():
+			t.Fatal("it is not said to have ended")
+		}
+	}
+}

@@ -810,7 +810,7 @@ func (n *Node) endLocked(t *task, why string) {
 		return
 	}
 	delete(n.tasks, t.ID)
-	busy, _ := t.device.turns.usage(&t.account)
+	busy := t.device.turns.close(&t.account)
 	t.settle(busy)
 	if t.Slice != "" {
 		ended := EndedTask{t.Slice, why, busy, t.Energy}
