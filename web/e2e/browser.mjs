@@ -14,6 +14,9 @@ export const BROWSER = {
   ],
 };
 
+/** Says whether that tells of a network interface made or removed meanwhile, for which the browser gives up what it was loading. */
+export const networkChanged = (text) => text.includes("net::ERR_NETWORK_CHANGED");
+
 /** Collects errors in the browser and requests that leave the platform's origin. */
 export function watcher(url) {
   const seen = {
@@ -32,7 +35,7 @@ export function watcher(url) {
         if (message.type() !== "error") return;
         if (seen.expectRefusal && /status of 4\d\d/.test(message.text())) return;
         // Another test on the machine makes or removes a network interface: the page asks again.
-        if (message.text().includes("net::ERR_NETWORK_CHANGED")) return;
+        if (networkChanged(message.text())) return;
         seen.problems.push(`console: ${message.text()} (${message.location().url})`);
       });
       context.on("weberror", (error) => seen.problems.push(`page: ${error.error().stack}`));

@@ -2,7 +2,7 @@
 // key should show, or which of its buttons is pressed; it answers "seen", or what was there instead. e2e/pool runs it.
 import { createInterface } from "node:readline";
 import { chromium } from "playwright-core";
-import { BROWSER, watcher } from "./browser.mjs";
+import { BROWSER, networkChanged, watcher } from "./browser.mjs";
 
 const url = process.env.YUNHE_URL;
 const browser = await chromium.launch(BROWSER);
@@ -15,8 +15,21 @@ context.setDefaultTimeout(Number(process.env.PATIENCE_MS ?? 30_000));
 const seen = watcher(url);
 seen.watch(context);
 const page = await context.newPage();
-await page.goto(`${url}/#key=${encodeURIComponent(process.env.YUNHE_KEY)}`);
-await page.getByRole("heading", { level: 1 }).waitFor();
+
+/** Loads the console, and says whether it came before the network changed: the nodes' interfaces are made meanwhile. */
+function loaded() {
+  const lost = new Promise((done) => page.on("console", (m) => networkChanged(m.text()) && done(false)));
+  const shown = page
+    .goto(`${url}/#key=${encodeURIComponent(process.env.YUNHE_KEY)}`)
+    .then(() => page.getByRole("heading", { level: 1 }).waitFor())
+    .then(() => true)
+    .catch((error) => {
+      if (!networkChanged(String(error))) throw error;
+      return false;
+    });
+  return Promise.race([shown, lost]);
+}
+while (!(await loaded())) await page.goto("about:blank");
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { tab, want, press, choose } = JSON.parse(line);
