@@ -134,7 +134,7 @@ int main(int n, char **args) {
   cl_kernel k = bad ? NULL : clCreateKernel(p, "groups", &bad);
   if (bad) return 2;
   cl_uint most;
-  char version[64];
+  char version[256]; /* its processor's name is in it */
   if (clGetDeviceInfo(devices[0], CL_DEVICE_MAX_NUM_SUB_GROUPS, sizeof most, &most, NULL) || clGetDeviceInfo(devices[0], CL_DEVICE_VERSION, sizeof version, version, NULL)) return 3;
   printf("sub-groups %u\n", most);
   if (!strncmp(version, "OpenCL 2.0", 10)) { /* by the extension */

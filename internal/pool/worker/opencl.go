@@ -99,9 +99,12 @@ type library struct {
 	forgets   bool                // clFinish does not wait for what was flushed
 }
 
-// serial are vendors whose drivers end the process when two threads call them,
-// though OpenCL lets them.
-var serial = []string{"Oclgrind"}
+// serial tells devices whose drivers end the process, or wait for themselves for
+// ever, when two threads call them, though OpenCL lets them. PoCL's "basic" before
+// 5.0 locks an event twice that waits for one that another thread's command ends.
+func serial(d Device) bool {
+	return d.Vendor == "Oclgrind" || strings.HasPrefix(d.Model, "basic-") && strings.HasPrefix(d.Driver, "Portable Computing Language ")
+}
 
 // forgetful begins the names of drivers whose clFinish waits only for what was not flushed
 // before (Mesa 22.3): the worker flushes when the program does not.

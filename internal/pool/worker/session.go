@@ -593,7 +593,7 @@ func Run(from net.Conn, secret Secret, platform, index int, memory, card *Memory
 			continue
 		}
 		lib.forgets = strings.HasPrefix(h.Driver, forgetful)
-		if slices.Contains(serial, h.Vendor) {
+		if serial(h.Device) {
 			lib.one = &sync.Mutex{}
 		}
 		s := &Session{
