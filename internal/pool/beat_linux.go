@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// impatient has the kernel end a connection over which nothing gets through any
-// more, though something is said ([beatEvery]).
-func impatient(conn net.Conn) {
+// impatient has the kernel end a connection over which nothing gets through for so
+// long, though something is said ([beatEvery]).
+func impatient(conn net.Conn, silent time.Duration) {
 	t, ok := conn.(*net.TCPConn)
 	if !ok {
 		return // on a Unix socket the end is never lost

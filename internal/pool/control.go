@@ -129,6 +129,9 @@ func groupMAC(key string, challenge []byte, group string) []byte {
 const (
 	beatEvery = 300 * time.Millisecond
 	silent    = 1200 * time.Millisecond
+	// stuck is how long a program that moves is not read where it goes: it is more
+	// than the other's kernel has room for, and who reads it may be busy.
+	stuck = 10 * time.Second
 )
 
 // Client asks a node.
@@ -246,7 +249,7 @@ func (c *Client) beat() {
 		c.mu.Lock()
 		conn := c.conn
 		c.mu.Unlock()
-		impatient(conn)
+		impatient(conn, silent)
 		for same := true; same; {
 			select {
 			case <-c.ended:

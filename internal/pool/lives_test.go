@@ -144,7 +144,7 @@ func TestReopens(t *testing.T) {
 // nothing that C leaves open, and its threads do not race, whatever programs do.
 func TestSanitized(t *testing.T) {
 	t.Parallel()
-	n := start(t, pool.NodeConfig{})
+	n, other := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
 	sources, err := filepath.Glob("../../shim/src/*.c")
 	if err != nil {
 		t.Fatal(err)
@@ -175,8 +175,21 @@ func TestSanitized(t *testing.T) {
 			vendor := file("yunhe.icd", library+"\n")
 			known := file("known", "race:_dl_deallocate_tls\n") // a thread's memory of a library that was loaded later, when it has ended
 			programs := map[string]string{}
-			for _, name := range []string{"lives", "habits"} {
+			for _, name := range []string{"lives", "habits", "walk", "pool"} {
 				programs[name] = build(name, "../../shim/test/"+name+".c", "-l:libOpenCL.so.1")
+			}
+			sanitized := func(args, transport string, run func(args ...string) *exec.Cmd) {
+				t.Helper()
+				words := strings.Fields(args)
+				cmd := run(append([]string{programs[words[0]]}, words[1:]...)...)
+				cmd.Env = append(cmd.Env, "OCL_ICD_VENDORS="+vendor, pool.TransportVariable+"="+transport, "ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:suppressions="+known)
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%s %s: %v: %s", args, transport, err, out)
+				}
+			}
+			cards := over(t, n.unix, other.tcp)
+			for _, args := range []string{"pool cards 1", "walk 3 200 1", "walk 2 200 0"} {
+				sanitized(args, "", cards)
 			}
 			for _, x := range []struct{ at, transport string }{{n.unix, "ring"}, {n.tcp, ""}} {
 				_, run := share(t, x.at, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 256 * mib})
@@ -185,12 +198,7 @@ func TestSanitized(t *testing.T) {
 					all = append(all, "lives guards", "habits")
 				}
 				for _, args := range all {
-					words := strings.Fields(args)
-					cmd := run(append([]string{programs[words[0]]}, words[1:]...)...)
-					cmd.Env = append(cmd.Env, "OCL_ICD_VENDORS="+vendor, pool.TransportVariable+"="+x.transport, "ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:suppressions="+known)
-					if out, err := cmd.CombinedOutput(); err != nil {
-						t.Errorf("%s %s: %v: %s", args, x.transport, err, out)
-					}
+					sanitized(args, x.transport, run)
 				}
 			}
 		})

@@ -377,7 +377,7 @@ func dialMove(ctx context.Context, at string, t *task, session []byte) (conn net
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	impatient(conn)
+	impatient(conn, stuck)
 	return conn, hello, conn.SetDeadline(time.Time{})
 }
 
@@ -623,7 +623,7 @@ func refuse(conn net.Conn, text string) {
 
 // lasts tells who holds a task where it goes and when it ends, until either.
 func (n *Node) lasts(t *task, conn net.Conn, out *json.Encoder, gone <-chan struct{}) {
-	impatient(conn)
+	impatient(conn, silent)
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	until := func(done <-chan struct{}) bool {

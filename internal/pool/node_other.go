@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -46,7 +47,7 @@ func NewNode(NodeConfig, *slog.Logger) (*Node, error) {
 }
 
 // impatient does nothing: the system's own patience ends a connection that is cut.
-func impatient(net.Conn) {}
+func impatient(net.Conn, time.Duration) {}
 
 // Addresses are none.
 func (n *Node) Addresses() []string { return nil }

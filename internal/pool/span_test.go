@@ -17,7 +17,11 @@ import (
 // over returns what runs a program that has a share at each of some addresses.
 func over(t *testing.T, at ...string) func(args ...string) *exec.Cmd {
 	t.Helper()
-	env := shares(t, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 64 * mib}, at...)
+	return with(t, shares(t, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 64 * mib}, at...))
+}
+
+// with returns what runs a program with an environment.
+func with(t *testing.T, env []string) func(args ...string) *exec.Cmd {
 	return func(args ...string) *exec.Cmd {
 		cmd := program(t, "", "", "", args...)
 		cmd.Env = append(cmd.Env, env...)
@@ -61,6 +65,18 @@ func TestCards(t *testing.T) {
 		if n := len(regexp.MustCompile(`(?m)CL_DEVICE_GLOBAL_MEM_SIZE +67108864$`).FindAllString(got, -1)); n != 2 {
 			t.Errorf("clinfo shows %d devices of 64 MiB, not 2:\n%s", n, got)
 		}
+	}
+}
+
+// TestCardsApart: while one card computes for long nobody waits for that who need
+// not: neither who sets an event that a command there and elsewhere waits for, nor
+// a thread that uses another card while one waits for what the first computes.
+func TestCardsApart(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	env := shares(t, pool.Spec{Device: "opencl-0", Memory: 64 * mib}, a.unix, b.tcp)
+	if got := output(t, with(t, env)("apart")); got != "apart\n" {
+		t.Error(got)
 	}
 }
 

@@ -33,9 +33,10 @@ func (n *Node) ended(t *task, slot int, l *link, h *holder, err error) {
 	}
 	t.free()
 	n.forget(t)
+	over := t.over
 	n.mu.Unlock()
 	level := slog.LevelInfo
-	if err != nil {
+	if err != nil && !over { // else it was ended, if it did not end before
 		level = slog.LevelWarn
 	}
 	n.log.Log(context.Background(), level, "program ended", "task_id", t.ID, "slice_id", t.Slice, "device", t.Device, "error", err)

@@ -155,8 +155,8 @@ static void *serve(void *first) {
   return NULL;
 }
 
-/* begin starts a thread, which has no signals but those of its own faults: the others are for the program's. */
-static bool begin(void *(*run)(void *), void *with) {
+/* yp_thread starts a thread, which has no signals but those of its own faults: the others are for the program's. */
+bool yp_thread(void *(*run)(void *), void *with) {
   static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
   pthread_t t;
   sigset_t none, before;
@@ -170,7 +170,7 @@ static bool begin(void *(*run)(void *), void *with) {
 }
 
 static bool served(notice *n) {
-  bool ok = begin(serve, n);
+  bool ok = yp_thread(serve, n);
   crowd.threads += ok;
   return ok;
 }
@@ -201,7 +201,7 @@ static void *watch(void *none) {
 /* seen has somebody see to a lane. The caller has the lock. */
 static bool seen(notice *n) {
   if (crowd.threads < WAITING && served(n)) return true;
-  if (!crowd.watched) crowd.watched = begin(watch, NULL);
+  if (!crowd.watched) crowd.watched = yp_thread(watch, NULL);
   if (crowd.watched) put(n);
   return crowd.watched;
 }

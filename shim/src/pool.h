@@ -191,6 +191,7 @@ cl_int yp_finish(object *queue);
 cl_int yp_send_to(object *queue, object *event); /* ends the message of a command, as yp_end */
 object *yp_event(object *queue, cl_command_type type);
 uint64_t yp_notices(void); /* see notice.c */
+bool yp_thread(void *(*run)(void *), void *with);
 void yp_hear(cl_uint n, const cl_event *events, cl_command_queue q, uint64_t until);
 cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data);
 

@@ -12,10 +12,11 @@
  * virtual memory is memory that is made at each node at once, at one address; a kernel needs
  * what it is given pointers to, and what it is said to reach beside that.
  *
- * A command that waits for one at another node is sent when that has ended: the
- * call waits. A command that waits for an event that the program sets itself,
- * directly or not, is put aside until then, so that no call waits for the
- * program. */
+ * A command that waits for one at another node, or needs what one there writes,
+ * is sent when that has ended: the call waits. A command that waits for an event
+ * that the program sets itself, directly or not, is put aside until then, so that
+ * no call waits for the program, and so is what comes behind it in a queue that
+ * keeps order. A thread for each node brings what those need, and sends them. */
 #include "pool.h"
 #include <stddef.h>
 
@@ -73,6 +74,8 @@ struct span {
     } ctx;
     struct {
       cl_command_queue_properties flags;
+      cl_uint aside, fences; /* its commands that were put aside, and how many of them others keep their order with */
+      cl_uint passed, fences_passed; /* of those, while somebody looks which may be sent */
     } queue;
     struct {
       cl_mem_flags flags;
@@ -83,7 +86,8 @@ struct span {
       cl_image_desc desc;
       part *parts; /* of what is no part of other memory */
       size_t n;
-      cl_command_queue writers[YP_NODES]; /* the last that wrote here, at each node */
+      uint32_t coming;              /* nodes to which contents are being brought */
+      cl_event written[YP_NODES];   /* of the last command that wrote here, at each node */
       mapping *maps;
       bool listed; /* as in object */
     } mem;
@@ -98,7 +102,8 @@ struct span {
       cl_command_type type;
       span *queue;
       bool pending; /* not sent yet, or not set by the program */
-      bool over;    /* it was waited for */
+      bool over;    /* it is known to have ended, with its status */
+      bool watched; /* somebody tells when it has */
       cl_int status; /* of one that has no object at a node */
     } event;
   } u;
@@ -121,11 +126,12 @@ typedef struct command {
   struct command *next;
 } command;
 
-/* lock guards everything here. It is not held while a program waits. */
+/* lock guards everything here. It is not held while a program waits, nor while contents are on their way. */
 static pthread_mutex_t lock;
-static pthread_cond_t settled;
+static pthread_cond_t settled; /* a command was put aside or sent, an event has ended, contents have come */
 static span *spans;
-static command *aside; /* in their order */
+static command *aside, **last_aside; /* in their order */
+static bool sends[YP_NODES];         /* a thread sends what was put aside for the node */
 static span *told, **last_told = &told; /* they are gone, and their callbacks are yet to be called */
 static cl_icd_dispatch table;
 
@@ -158,6 +164,13 @@ static void leave(void) {
   }
 }
 
+/* await waits until something has changed. The caller has the lock, with which no thread is canceled. */
+static void await(void) {
+  yp_stay();
+  pthread_cond_wait(&settled, &lock);
+  yp_go();
+}
+
 static span *make(int kind, span *context, span *parent) {
   span *o = calloc(1, sizeof *o);
   if (!o) return NULL;
@@ -185,6 +198,12 @@ static void release_in(span *o, int node) {
   }
 }
 
+static void forget_in(span *m, int node) {
+  release_in(m, node);
+  if (m->u.mem.written[node]) D.clReleaseEvent(m->u.mem.written[node]);
+  m->u.mem.written[node] = NULL;
+}
+
 static void free_args(arg *args, cl_uint n) {
   for (cl_uint i = 0; args && i < n; i++) free(args[i].bytes);
   free(args);
@@ -205,12 +224,10 @@ static void gone(span *o) {
         for (size_t i = 0; i < k->u.kernel.reaches; i++)
           if (k->u.kernel.reached[i] == o) k->u.kernel.reached[i--] = k->u.kernel.reached[--k->u.kernel.reaches];
       }
-  if (o->kind == SPAN + QUEUE)
-    for (span *m = spans; m; m = m->next)
-      if (m->kind == SPAN + MEM && m->u.mem.writers[o->node] == o->in[o->node]) D.clFinish(o->in[o->node]), m->u.mem.writers[o->node] = NULL;
   for (int i = 0; i < YP_NODES; i++) {
     if (o->kind == SPAN + CONTEXT && o->u.ctx.movers[i]) D.clReleaseCommandQueue(o->u.ctx.movers[i]);
-    release_in(o, i);
+    if (o->kind == SPAN + MEM) forget_in(o, i);
+    else release_in(o, i);
     if (o->kind == SPAN + MEM && o->u.mem.svm && o->context->in[i]) D.clSVMFree(o->context->in[i], o->u.mem.svm);
   }
   span *context = o->context, *parent = o->parent;
@@ -394,7 +411,7 @@ static bool spare(int node) {
   for (span *m = spans; m; m = m->next) {
     bool elsewhere = false;
     for (int i = 0; i < YP_NODES; i++) elsewhere = elsewhere || (i != node && m->in[i]);
-    if (m->kind == SPAN + MEM && !m->parent && !m->u.mem.svm && m->in[node] && elsewhere && !m->holds && !m->u.mem.maps && !newest(m, node)) release_in(m, node), m->u.mem.writers[node] = NULL, some = true;
+    if (m->kind == SPAN + MEM && !m->parent && !m->u.mem.svm && m->in[node] && elsewhere && !m->holds && !m->u.mem.maps && !newest(m, node)) forget_in(m, node), some = true;
   }
   return some;
 }
@@ -426,7 +443,7 @@ static cl_mem view(span *m, int node, void *contents, cl_int *err) {
       for (size_t k = 0; i != node && m->in[i] && k < m->u.mem.n; k++)
         if (m->u.mem.parts[k].at) return m->in[node];
     for (int i = 0; i < YP_NODES; i++)
-      if (i != node) release_in(m, i), m->u.mem.writers[i] = NULL;
+      if (i != node) forget_in(m, i);
   }
   return m->in[node];
 }
@@ -628,13 +645,16 @@ static cl_command_queue mover(span *c, int node, cl_int *err) {
   return c->u.ctx.movers[node];
 }
 
-/* fetch copies bytes of memory, or an image, from one node to another. */
+/* fetch copies bytes of memory, or an image, from one node to another. The caller has the lock, but not meanwhile. */
 static cl_int fetch(span *m, size_t from, size_t to, int source, int node) {
   cl_int bad;
   cl_command_queue out = mover(m->context, source, &bad), in = bad ? NULL : mover(m->context, node, &bad);
   cl_mem new = bad ? NULL : view(m, node, NULL, &bad), old = m->in[source];
-  if (!bad && m->u.mem.writers[source]) bad = D.clFinish(m->u.mem.writers[source]);
+  cl_event written = m->u.mem.written[source];
   if (bad) return bad;
+  if (written) D.clRetainEvent(written);
+  leave();
+  if (written) D.clWaitForEvents(1, &written), D.clReleaseEvent(written); /* what has failed has come to its end, too */
   size_t origin[3] = {0}, region[3] = {0}, size = to - from < PIECE ? to - from : PIECE;
   if (m->u.mem.image) {
     const cl_image_desc *d = &m->u.mem.desc;
@@ -643,12 +663,12 @@ static cl_int fetch(span *m, size_t from, size_t to, int source, int node) {
     if (d->image_type == CL_MEM_OBJECT_IMAGE1D || d->image_type == CL_MEM_OBJECT_IMAGE1D_BUFFER) region[1] = 1;
     if (d->image_type != CL_MEM_OBJECT_IMAGE3D && d->image_type != CL_MEM_OBJECT_IMAGE2D_ARRAY) region[2] = 1;
     bad = D.clGetImageInfo(old, CL_IMAGE_ELEMENT_SIZE, sizeof size, &size, NULL);
-    if (bad) return bad;
     size *= region[0] * region[1] * region[2];
   }
-  uint8_t *p = malloc(size);
-  if (!p) return CL_OUT_OF_HOST_MEMORY;
-  if (m->u.mem.image) {
+  uint8_t *p = bad ? NULL : malloc(size);
+  if (!p) {
+    if (!bad) bad = CL_OUT_OF_HOST_MEMORY;
+  } else if (m->u.mem.image) {
     bad = D.clEnqueueReadImage(out, old, CL_TRUE, origin, region, 0, 0, p, 0, NULL, NULL);
     if (!bad) bad = D.clEnqueueWriteImage(in, new, CL_TRUE, origin, region, 0, 0, p, 0, NULL, NULL);
   } else {
@@ -659,6 +679,7 @@ static cl_int fetch(span *m, size_t from, size_t to, int source, int node) {
     }
   }
   free(p);
+  pthread_mutex_lock(&lock);
   return bad;
 }
 
@@ -670,50 +691,86 @@ static span *range(span *m, size_t *at, size_t *n) {
   return m;
 }
 
-/* acquire brings the newest contents of a part of memory to a node. */
-static cl_int acquire(span *m, size_t at, size_t n, int node) {
-  cl_int bad;
-  view(m, node, NULL, &bad);
-  if (bad) return bad;
+/* lack is a part of memory of which the newest contents are at some nodes, and not where they are needed. */
+typedef struct {
+  span *root;
+  size_t from, to;
+  uint32_t at;
+} lack;
+
+/* lacks finds the first of memory that a node lacks. */
+static bool lacks(span *m, size_t at, size_t n, int node, lack *l) {
   span *r = range(m, &at, &n);
-  if (!n) return CL_SUCCESS;
-  if (!split(r, at) || !split(r, at + n)) return CL_OUT_OF_HOST_MEMORY;
   size_t from = 0;
-  for (size_t i = 0; i < r->u.mem.n && !bad; from = r->u.mem.parts[i++].end) {
+  for (size_t i = 0; n && i < r->u.mem.n; from = r->u.mem.parts[i++].end) {
+    const part *p = &r->u.mem.parts[i];
+    if (p->end <= at || from >= at + n || !p->at || p->at & 1u << node) continue;
+    *l = (lack){r, from > at ? from : at, p->end < at + n ? p->end : at + n, p->at};
+    return true;
+  }
+  return false;
+}
+
+/* mark says of a part of memory where its newest contents are: there only, or there, too, where one of others still is. */
+static bool mark(span *r, size_t from, size_t to, uint32_t there, uint32_t with) {
+  if (!split(r, from) || !split(r, to)) return false;
+  size_t start = 0;
+  for (size_t i = 0; i < r->u.mem.n; start = r->u.mem.parts[i++].end) {
     part *p = &r->u.mem.parts[i];
-    if (from < at || from >= at + n || !p->at || p->at & 1u << node) continue;
-    bad = CL_OUT_OF_RESOURCES;
-    for (int s = 0; s < YP_NODES && bad; s++)
-      if (p->at & 1u << s) bad = fetch(r, from, p->end, s, node);
-    if (!bad) p->at |= 1u << node;
+    if (start >= from && start < to && (!with || p->at & with)) p->at = with ? p->at | there : there;
   }
   join(r);
+  return true;
+}
+
+/* bring brings to a node what it lacks, or waits until somebody who does has. The caller has the lock, but not meanwhile. */
+static cl_int bring(lack l, int node) {
+  const uint32_t bit = 1u << node;
+  if (l.root->u.mem.coming & bit) return await(), CL_SUCCESS;
+  cl_int bad = CL_OUT_OF_RESOURCES;
+  l.root->u.mem.coming |= bit, l.root->holds++;
+  for (int s = 0; s < YP_NODES && bad; s++)
+    if (l.at & 1u << s) bad = fetch(l.root, l.from, l.to, s, node);
+  if (!bad && !mark(l.root, l.from, l.to, bit, l.at)) bad = CL_OUT_OF_HOST_MEMORY;
+  l.root->u.mem.coming &= ~bit, l.root->holds--, gone(l.root);
+  pthread_cond_broadcast(&settled);
   return bad;
 }
 
-/* wrote says that a part of memory is newest at a node, when what the queue has is done. */
-static void wrote(span *m, size_t at, size_t n, int node, cl_command_queue q) {
+/* acquire brings the newest contents of a part of memory to a node, as bring does. */
+static cl_int acquire(span *m, size_t at, size_t n, int node) {
+  cl_int bad = CL_SUCCESS;
+  for (lack l; !bad && lacks(m, at, n, node, &l);) bad = bring(l, node);
+  return bad;
+}
+
+/* borders makes room to say of a part of memory that it was written. */
+static cl_int borders(span *m, size_t at, size_t n) {
   span *r = range(m, &at, &n);
-  if (!n || !split(r, at) || !split(r, at + n)) return; /* acquire has split it already */
-  size_t from = 0;
-  for (size_t i = 0; i < r->u.mem.n; from = r->u.mem.parts[i++].end)
-    if (from >= at && from < at + n) r->u.mem.parts[i].at = 1u << node;
-  r->u.mem.writers[node] = q;
-  join(r);
+  return split(r, at) && split(r, at + n) ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+}
+
+/* wrote says that a part of memory, which has borders, is newest at a node, when a command is done. */
+static void wrote(span *m, size_t at, size_t n, int node, cl_event done) {
+  span *r = range(m, &at, &n);
+  if (!n) return;
+  mark(r, at, at + n, 1u << node, 0);
+  D.clRetainEvent(done);
+  if (r->u.mem.written[node]) D.clReleaseEvent(r->u.mem.written[node]);
+  r->u.mem.written[node] = done;
 }
 
 /* Commands. */
 
 static bool orders(const command *c) { return c->type == CL_COMMAND_BARRIER || (c->type == CL_COMMAND_MARKER && !c->waits); }
 
-/* early reports whether a command depends on an event that the program is yet to set. Of what was put aside, what comes before it counts. */
-static bool early(const command *c, const command *before) {
+/* early reports whether a command depends on one that was not sent yet, or on an event that the program is yet to set. */
+static bool early(const command *c) {
+  const span *q = c->queue;
   for (cl_uint i = 0; i < c->waits; i++)
     if (pending(c->wait[i])) return true;
-  bool in_order = !(c->queue->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
-  for (const command *k = aside; k && k != before; k = k->next)
-    if (k->queue == c->queue && (in_order || orders(k) || orders(c))) return true;
-  return false;
+  bool in_order = !(q->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+  return in_order || orders(c) ? q->u.queue.aside : q->u.queue.fences;
 }
 
 static cl_int set_in(span *k, cl_uint i, const arg *a, int node) {
@@ -739,14 +796,13 @@ static cl_int launch(command *c, int node, cl_command_queue q, cl_uint n, const 
   cl_int bad = CL_SUCCESS;
   if (!k->in[node]) return CL_INVALID_PROGRAM_EXECUTABLE;
   for (cl_uint i = 0; i < k->u.kernel.n && !bad; i++) {
-    if (is_memory(&args[i])) bad = acquire(args[i].object, 0, args[i].object->u.mem.size, node);
+    if (is_memory(&args[i])) bad = borders(args[i].object, 0, args[i].object->u.mem.size);
     if (!bad && (c->args || is_memory(&args[i]))) bad = set_in(k, i, &args[i], node);
   }
-  for (size_t i = 0; i < k->u.kernel.reaches && !bad; i++) bad = acquire(k->u.kernel.reached[i], 0, k->u.kernel.reached[i]->u.mem.size, node);
   if (!bad) bad = c->type == CL_COMMAND_TASK ? D.clEnqueueTask(q, k->in[node], WAITS) : D.clEnqueueNDRangeKernel(q, k->in[node], c->dims, c->offset, c->global, c->local, WAITS);
   for (cl_uint i = 0; i < k->u.kernel.n && !bad; i++)
-    if (is_memory(&args[i]) && !args[i].reads && !(args[i].object->u.mem.flags & CL_MEM_READ_ONLY)) wrote(args[i].object, 0, args[i].object->u.mem.size, node, q);
-  for (size_t i = 0; i < k->u.kernel.reaches && !bad; i++) wrote(k->u.kernel.reached[i], 0, k->u.kernel.reached[i]->u.mem.size, node, q);
+    if (is_memory(&args[i]) && !args[i].reads && !(args[i].object->u.mem.flags & CL_MEM_READ_ONLY)) wrote(args[i].object, 0, args[i].object->u.mem.size, node, *out);
+  for (size_t i = 0; i < k->u.kernel.reaches && !bad; i++) wrote(k->u.kernel.reached[i], 0, k->u.kernel.reached[i]->u.mem.size, node, *out);
   for (cl_uint i = 0; c->args && i < k->u.kernel.n; i++)
     if (!is_memory(&k->u.kernel.args[i])) set_in(k, i, &k->u.kernel.args[i], node);
   return bad;
@@ -760,46 +816,106 @@ static void extent(const size_t *origin, const size_t *region, size_t row, size_
   *n = region[0] && region[1] && region[2] ? (region[2] - 1) * slice + (region[1] - 1) * row + region[0] : 0;
 }
 
+/* ended says with what an event has ended that is known to have, or has no object at a node. */
+static cl_int ended(const span *e) {
+  if (!e->u.event.status) return CL_SUCCESS;
+  return e->u.event.status == CL_OUT_OF_RESOURCES ? CL_OUT_OF_RESOURCES : CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+}
+
+/* is_over reports whether an event that is not pending needs no waiting for. The caller has the lock. */
+static bool is_over(const span *e) { return e->u.event.over || !e->in[e->node]; }
+
+/* over says that an event has ended, with which status. The caller has the lock. */
+static void over(span *e, cl_int status) {
+  e->u.event.status = status < 0 ? status : CL_SUCCESS, e->u.event.over = true;
+  pthread_cond_broadcast(&settled);
+}
+
+/* wait_over waits for an event that is not pending. */
 static cl_int wait_over(span *e) {
-  cl_int bad = e->u.event.over || !e->in[e->node] ? e->u.event.status : D.clWaitForEvents(1, (cl_event *)&e->in[e->node]);
-  if (bad) return bad == CL_OUT_OF_RESOURCES ? bad : CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
-  __atomic_store_n(&e->u.event.over, true, __ATOMIC_RELAXED);
-  return CL_SUCCESS;
+  pthread_mutex_lock(&lock);
+  bool so = is_over(e);
+  cl_int bad = so ? ended(e) : CL_SUCCESS;
+  void *in = e->in[e->node];
+  leave();
+  if (so) return bad;
+  bad = D.clWaitForEvents(1, (cl_event *)&in);
+  pthread_mutex_lock(&lock);
+  over(e, bad);
+  bad = ended(e);
+  leave();
+  return bad;
 }
 
 static int at_node(const command *c) { return c->map ? c->map->node : c->queue->node; }
 
-/* run sends a command that waits for nothing that the program is yet to do. The caller has the lock, and not while a blocking transfer goes on. */
-static cl_int run(command *c, cl_event *out) {
+/* far is an event of another node that a command waits for and that is not known to have ended. */
+static span *far(const command *c) {
+  for (cl_uint i = 0; i < c->waits; i++)
+    if (!c->wait[i]->in[at_node(c)] && !is_over(c->wait[i])) return c->wait[i];
+  return NULL;
+}
+
+/* touched is what a command reads and writes of `from` and `to`. */
+typedef struct {
+  size_t fa, fn, ta, tn;
+  bool whole; /* all of the part of `to` is written */
+} touched;
+
+static touched touches(const command *c) {
+  touched t = {0, c->from ? c->from->u.mem.size : 0, 0, c->to ? c->to->u.mem.size : 0, false};
+  switch (c->type) {
+  case CL_COMMAND_READ_BUFFER: case CL_COMMAND_MAP_BUFFER: t.fa = c->a[0], t.fn = c->n; break;
+  case CL_COMMAND_WRITE_BUFFER: case CL_COMMAND_FILL_BUFFER: t.ta = c->a[0], t.tn = c->n, t.whole = true; break;
+  case CL_COMMAND_READ_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &t.fa, &t.fn); break;
+  case CL_COMMAND_WRITE_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &t.ta, &t.tn); break;
+  case CL_COMMAND_COPY_BUFFER: t.fa = c->a[0], t.fn = c->n, t.ta = c->b[0], t.tn = c->n, t.whole = true; break;
+  case CL_COMMAND_COPY_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &t.fa, &t.fn), extent(c->b, c->c, c->p[2], c->p[3], &t.ta, &t.tn); break;
+  case CL_COMMAND_UNMAP_MEM_OBJECT: t.ta = c->map->from, t.tn = c->map->to - c->map->from, t.whole = !c->to->u.mem.image; break; /* of images a region was mapped */
+  }
+  return t;
+}
+
+/* needs finds something that a command's node lacks for it. */
+static bool needs(const command *c, lack *l) {
+  const int node = at_node(c);
+  const touched t = touches(c);
+  const span *k = c->kernel;
+  if (c->from && lacks(c->from, t.fa, t.fn, node, l)) return true;
+  if (c->to && !t.whole && lacks(c->to, t.ta, t.tn, node, l)) return true;
+  if (!(c->flags & (CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED)))
+    for (cl_uint i = 0; i < c->mems; i++)
+      if (lacks(c->mem[i], 0, c->mem[i]->u.mem.size, node, l)) return true;
+  const arg *args = c->args ? c->args : k ? k->u.kernel.args : NULL;
+  for (cl_uint i = 0; k && i < k->u.kernel.n; i++)
+    if (is_memory(&args[i]) && lacks(args[i].object, 0, args[i].object->u.mem.size, node, l)) return true;
+  for (size_t i = 0; k && i < k->u.kernel.reaches; i++)
+    if (lacks(k->u.kernel.reached[i], 0, k->u.kernel.reached[i]->u.mem.size, node, l)) return true;
+  return false;
+}
+
+/* run sends a command that waits for nothing elsewhere and whose node lacks nothing for it, and says how to wait for it
+ * if `wanted`. The caller has the lock, but not while the program's memory is read or written. */
+static cl_int run(command *c, bool wanted, cl_event *event) {
   int node = at_node(c);
   span *ctx = c->queue->context, *from = c->from, *to = c->to;
   cl_int bad = CL_SUCCESS;
   cl_command_queue q = node == c->queue->node ? c->queue->in[node] : mover(ctx, node, &bad);
-  cl_event list[c->waits + 1];
+  cl_event list[c->waits + 1], *out = wanted || to || c->kernel || c->mems ? event : NULL;
   cl_uint n = 0;
+  *event = NULL;
   for (cl_uint i = 0; i < c->waits && !bad; i++) {
     span *e = c->wait[i];
     if (e->in[node] && !e->u.event.over) list[n++] = e->in[node];
-    else bad = wait_over(e);
+    else bad = ended(e);
   }
-  size_t fa = 0, fn = from ? from->u.mem.size : 0, ta = 0, tn = to ? to->u.mem.size : 0;
-  bool whole = false; /* all of the part of `to` is written */
-  switch (c->type) {
-  case CL_COMMAND_READ_BUFFER: case CL_COMMAND_MAP_BUFFER: fa = c->a[0], fn = c->n; break;
-  case CL_COMMAND_WRITE_BUFFER: case CL_COMMAND_FILL_BUFFER: ta = c->a[0], tn = c->n, whole = true; break;
-  case CL_COMMAND_READ_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &fa, &fn); break;
-  case CL_COMMAND_WRITE_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &ta, &tn); break;
-  case CL_COMMAND_COPY_BUFFER: fa = c->a[0], fn = c->n, ta = c->b[0], tn = c->n, whole = true; break;
-  case CL_COMMAND_COPY_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &fa, &fn), extent(c->b, c->c, c->p[2], c->p[3], &ta, &tn); break;
-  case CL_COMMAND_UNMAP_MEM_OBJECT: ta = c->map->from, tn = c->map->to - c->map->from, whole = !to->u.mem.image; break; /* of images a region was mapped */
-  }
-  if (!bad && from) bad = acquire(from, fa, fn, node);
-  if (!bad && to && !whole) bad = acquire(to, ta, tn, node);
+  const touched t = touches(c);
   cl_mem a = from && !bad ? view(from, node, NULL, &bad) : NULL, b = to && !bad ? view(to, node, NULL, &bad) : NULL;
   for (cl_uint i = 0; i < c->mems && !bad; i++)
-    if (!(c->flags & CL_MIGRATE_MEM_OBJECT_HOST)) bad = c->flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED ? CL_SUCCESS : acquire(c->mem[i], 0, c->mem[i]->u.mem.size, node);
+    if (!(c->flags & CL_MIGRATE_MEM_OBJECT_HOST)) view(c->mem[i], node, NULL, &bad);
+  if (!bad && to) bad = borders(to, t.ta, t.tn);
   if (bad) return bad;
-  span *held = c->blocking ? from ? from : to : NULL;
+  span *held = c->host ? from ? from : to : NULL;
   if (held) {
     held->holds++;
     leave();
@@ -827,11 +943,12 @@ static cl_int run(command *c, cl_event *out) {
     pthread_mutex_lock(&lock);
     held->holds--;
   }
-  if (!bad && to && (!c->map || c->map->write)) wrote(to, ta, tn, node, q);
+  if (!bad && to && (!c->map || c->map->write)) wrote(to, t.ta, t.tn, node, *out);
   if (!bad)
     for (cl_uint i = 0; i < c->mems; i++)
-      if (c->flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED && !(c->flags & CL_MIGRATE_MEM_OBJECT_HOST)) wrote(c->mem[i], 0, c->mem[i]->u.mem.size, node, q);
+      if (c->flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED && !(c->flags & CL_MIGRATE_MEM_OBJECT_HOST)) wrote(c->mem[i], 0, c->mem[i]->u.mem.size, node, *out);
   if (held) gone(held);
+  if (*event && !wanted) D.clReleaseEvent(*event), *event = NULL;
   return bad;
 }
 
@@ -860,46 +977,147 @@ static void *copy_of(const void *p, size_t n) {
   return q;
 }
 
-/* put_aside keeps a copy of a command until what it waits for has been set. */
-static cl_int put_aside(const command *c) {
-  command *k = copy_of(c, sizeof *c);
-  if (!k) return CL_OUT_OF_HOST_MEMORY;
-  k->offset = c->offset ? k->a : NULL, k->global = c->global ? k->b : NULL, k->local = c->local ? k->c : NULL;
-  k->mem = copy_of(c->mem, c->mems * sizeof *c->mem), k->wait = copy_of(c->wait, c->waits * sizeof *c->wait), k->args = NULL;
-  if (c->kernel) {
-    k->args = copy_of(c->kernel->u.kernel.args, c->kernel->u.kernel.n * sizeof *k->args);
-    for (cl_uint i = 0; k->args && i < c->kernel->u.kernel.n; i++)
-      if (k->args[i].bytes) k->args[i].bytes = copy_of(k->args[i].bytes, k->args[i].size);
-  }
-  hold_all(k, 1);
-  command **end = &aside;
-  while (*end) end = &(*end)->next;
-  k->next = NULL, *end = k;
-  return CL_SUCCESS;
-}
-
 static void sent(span *e, cl_int bad, void *in) {
   e->in[e->node] = in;
   e->u.event.status = bad;
   e->u.event.pending = false;
+  pthread_cond_broadcast(&settled);
 }
 
-/* settle sends what waited for an event that was set. The caller has the lock. */
-static void settle(void) {
-  for (command **at = &aside; *at;) {
-    command *c = *at;
-    if (early(c, c)) {
-      at = &c->next;
+/* has_ended is told by who watches an event. */
+static void CL_CALLBACK has_ended(cl_event in, cl_int status, void *event) {
+  span *e = event;
+  (void)in;
+  pthread_mutex_lock(&lock);
+  over(e, status);
+  e->holds--, gone(e);
+  leave();
+}
+
+/* queue_at is in which queue of a node a queue's commands are sent there. */
+static cl_command_queue queue_at(const span *q, int node) { return node == q->node ? q->in[node] : q->context->u.ctx.movers[node]; }
+
+/* watch has an event's end told, and waits for it only if nobody can. The caller has the lock. */
+static void watch(span *e) {
+  void *in = e->in[e->node];
+  if (e->u.event.watched) return;
+  D.clFlush(queue_at(e->parent, e->node));
+  e->u.event.watched = true, e->holds++;
+  if (!yp_notice(in, CL_COMPLETE, has_ended, e)) return;
+  leave();
+  cl_int status = D.clWaitForEvents(1, (cl_event *)&in);
+  has_ended(in, status, e);
+  pthread_mutex_lock(&lock);
+}
+
+/* next finds the first command that can be sent to a node. The caller has the lock. */
+static command *next(int node) {
+  for (command *c = aside; c; c = c->next) c->queue->u.queue.passed = c->queue->u.queue.fences_passed = 0;
+  for (command *c = aside; c; c = c->next) {
+    span *q = c->queue;
+    bool in_order = !(q->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE), ready = at_node(c) == node && !(in_order || orders(c) ? q->u.queue.passed : q->u.queue.fences_passed);
+    q->u.queue.passed++, q->u.queue.fences_passed += orders(c);
+    for (cl_uint i = 0; i < c->waits; i++) ready = ready && !pending(c->wait[i]);
+    if (!ready) continue;
+    span *e = far(c);
+    if (!e) return c;
+    watch(e);
+    if (e->u.event.over) return next(node); /* the lock was given back */
+  }
+  return NULL;
+}
+
+static bool any_aside(int node) {
+  for (const command *c = aside; c; c = c->next)
+    if (at_node(c) == node) return true;
+  return false;
+}
+
+/* send sends what was put aside for a node, when it can be, until there is nothing. */
+static void *send(void *node_) {
+  const int node = (int)(intptr_t)node_;
+  pthread_mutex_lock(&lock);
+  while (any_aside(node)) {
+    command *c = next(node);
+    if (!c) {
+      await();
       continue;
     }
-    *at = c->next;
+    cl_int bad = CL_SUCCESS;
     cl_event in = NULL;
-    cl_int bad = run(c, &in);
+    span *q = c->queue;
+    for (lack l; !bad && needs(c, &l);) bad = bring(l, node);
+    if (!bad) bad = run(c, true, &in);
+    if (in) D.clFlush(queue_at(q, node));
+    command **at = &aside;
+    while (*at != c) at = &(*at)->next;
+    if (!(*at = c->next)) last_aside = at;
+    q->u.queue.aside--, q->u.queue.fences -= orders(c);
     sent(c->event, bad, in);
     free_command(c);
-    at = &aside; /* others may have waited for this one */
+    leave();
+    pthread_mutex_lock(&lock);
   }
+  sends[node] = false;
+  leave();
+  return NULL;
+}
+
+/* put_aside keeps a copy of a command until it can be sent. The caller has the lock. */
+static cl_int put_aside(const command *c) {
+  const span *k_ = c->kernel;
+  const int node = at_node(c);
+  if (k_ && !k_->in[node]) return CL_INVALID_PROGRAM_EXECUTABLE;
+  for (cl_uint i = 0; k_ && i < k_->u.kernel.n; i++)
+    if (!k_->u.kernel.args[i].set) return CL_INVALID_KERNEL_ARGS;
+  command *k = copy_of(c, sizeof *c);
+  if (!k) return CL_OUT_OF_HOST_MEMORY;
+  k->offset = c->offset ? k->a : NULL, k->global = c->global ? k->b : NULL, k->local = c->local ? k->c : NULL;
+  k->mem = copy_of(c->mem, c->mems * sizeof *c->mem), k->wait = copy_of(c->wait, c->waits * sizeof *c->wait), k->args = NULL;
+  bool ok = (k->mem || !c->mems) && (k->wait || !c->waits);
+  if (k_ && k_->u.kernel.n) {
+    k->args = calloc(k_->u.kernel.n, sizeof *k->args);
+    ok = ok && k->args;
+    for (cl_uint i = 0; ok && i < k_->u.kernel.n; i++) {
+      const arg *a = &k_->u.kernel.args[i];
+      k->args[i] = *a;
+      if (a->bytes) ok = (k->args[i].bytes = copy_of(a->bytes, a->size));
+    }
+  }
+  if (ok && !sends[node]) ok = sends[node] = yp_thread(send, (void *)(intptr_t)node);
+  if (!ok) {
+    free_args(k->args, k_ ? k_->u.kernel.n : 0);
+    free(k->mem), free(k->wait), free(k);
+    return CL_OUT_OF_HOST_MEMORY;
+  }
+  hold_all(k, 1);
+  k->next = NULL, *last_aside = k, last_aside = &k->next;
+  c->queue->u.queue.aside++, c->queue->u.queue.fences += orders(c);
   pthread_cond_broadcast(&settled);
+  return CL_SUCCESS;
+}
+
+/* ready waits until a command can be sent, if it blocks also for what was put aside. The caller has the lock, but not meanwhile. */
+static cl_int ready(const command *c) {
+  cl_int bad = CL_SUCCESS;
+  lack l;
+  while (!bad) {
+    span *e;
+    if (c->blocking && early(c)) {
+      await();
+    } else if ((e = far(c))) {
+      e->holds++;
+      leave();
+      wait_over(e);
+      pthread_mutex_lock(&lock);
+      e->holds--, gone(e);
+    } else if (needs(c, &l)) {
+      bad = bring(l, at_node(c));
+    } else {
+      break;
+    }
+  }
+  return bad;
 }
 
 static cl_command_type told_as(const command *c) { return c->as ? c->as : c->type; }
@@ -921,19 +1139,14 @@ static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *ev
   if (!e) return CL_OUT_OF_HOST_MEMORY;
   e->u.event.type = told_as(c), e->u.event.queue = q, e->node = at_node(c), e->u.event.pending = true;
   c->event = e;
-  cl_int bad = CL_SUCCESS;
   cl_event in = NULL;
   pthread_mutex_lock(&lock);
-  while (c->blocking && early(c, NULL)) pthread_cond_wait(&settled, &lock);
-  bool later = early(c, NULL);
+  bool later = !c->blocking && early(c);
+  cl_int bad = later ? put_aside(c) : ready(c);
   if (later) {
-    bad = put_aside(c);
+    later = !bad;
   } else {
-    leave();
-    for (cl_uint i = 0; i < n && !bad; i++)
-      if (sp(waits[i])->node != e->node) bad = wait_over(sp(waits[i]));
-    pthread_mutex_lock(&lock);
-    if (!bad) bad = run(c, event ? &in : NULL);
+    if (!bad) bad = run(c, event, &in);
     sent(e, bad, in);
   }
   if (bad || !event) e->refs = 0, gone(e);
@@ -1098,11 +1311,11 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   before.waits = n, before.wait = (span **)(uintptr_t)waits;
   for (cl_uint i = 0; i < n && !bad; i++)
     if (!waits || !sis(waits[i], EVENT)) bad = CL_INVALID_EVENT_WAIT_LIST;
-  while (!bad && c->blocking && early(&before, NULL)) pthread_cond_wait(&settled, &lock);
-  if (!bad) late = early(&before, NULL);
+  while (!bad && c->blocking && early(&before)) await();
+  if (!bad) late = early(&before);
   leave();
   if (!bad && !late) {
-    before.type = q->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE ? CL_COMMAND_BARRIER : CL_COMMAND_MARKER, before.blocking = c->blocking;
+    before.type = q->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE ? CL_COMMAND_BARRIER : CL_COMMAND_MARKER, before.blocking = true; /* until it is sent */
     cl_event e = NULL;
     if (n) bad = enqueue(&before, n, waits, &e);
     if (e) release(e, EVENT, 0);
@@ -1192,7 +1405,7 @@ static cl_int CL_API_CALL sp_clFinish(cl_command_queue q) {
   command all = {.type = CL_COMMAND_MARKER, .queue = sp(q)};
   const uint64_t notices = yp_notices();
   pthread_mutex_lock(&lock);
-  while (early(&all, NULL)) pthread_cond_wait(&settled, &lock);
+  while (early(&all)) await();
   leave();
   cl_int status = D.clFinish(sp(q)->in[sp(q)->node]);
   if (!status) yp_hear(0, NULL, q, notices);
@@ -1568,7 +1781,7 @@ static cl_int CL_API_CALL sp_clEnqueueTask(cl_command_queue q, cl_kernel k, ENDS
 
 static cl_int wait_one(span *e) {
   pthread_mutex_lock(&lock);
-  while (pending(e)) pthread_cond_wait(&settled, &lock);
+  while (pending(e)) await();
   leave();
   return wait_over(e);
 }
@@ -1601,10 +1814,7 @@ static cl_int CL_API_CALL sp_clSetUserEventStatus(cl_event h, cl_int status) {
   if (status > CL_COMPLETE) return CL_INVALID_VALUE;
   pthread_mutex_lock(&lock);
   bool first = pending(sp(h));
-  if (first) {
-    sent(sp(h), status, NULL);
-    settle();
-  }
+  if (first) sent(sp(h), status, NULL);
   leave();
   return first ? CL_SUCCESS : CL_INVALID_OPERATION;
 }
@@ -1636,6 +1846,13 @@ static cl_int CL_API_CALL sp_clGetEventProfilingInfo(cl_event h, cl_profiling_in
 
 static cl_int CL_API_CALL sp_clSetEventCallback(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) {
   return sis(h, EVENT) ? yp_notice(h, when, call, data) : CL_INVALID_EVENT;
+}
+
+/* Pipes, which CL_DEVICE_PIPE_SUPPORT says there are none of. */
+
+static cl_mem CL_API_CALL sp_clCreatePipe(cl_context c, cl_mem_flags flags, cl_uint packet, cl_uint n, const cl_pipe_properties *p, cl_int *err) {
+  (void)flags, (void)packet, (void)n, (void)p;
+  FAIL(sis(c, CONTEXT) ? CL_INVALID_OPERATION : CL_INVALID_CONTEXT);
 }
 
 /* Shared virtual memory. */
@@ -1787,7 +2004,7 @@ static cl_int CL_API_CALL sp_clSetKernelExecInfo(cl_kernel h, cl_kernel_exec_inf
 }
 
 static void in_child(void) {
-  spans = NULL, aside = NULL; /* the parent's, as all that was made there */
+  spans = NULL, aside = NULL, last_aside = &aside, memset(sends, 0, sizeof sends); /* the parent's, as all that was made there */
   pthread_mutex_init(&lock, NULL), pthread_cond_init(&settled, NULL);
 }
 
@@ -1811,6 +2028,6 @@ const cl_icd_dispatch *yp_span(void) {
   SET(clGetKernelInfo) SET(clGetKernelArgInfo) SET(clGetKernelWorkGroupInfo) SET(clGetKernelSubGroupInfo) SET(clSetProgramSpecializationConstant) SET(clWaitForEvents) SET(clCreateUserEvent) SET(clSetUserEventStatus) SET(clRetainEvent)
   SET(clReleaseEvent) SET(clGetEventInfo) SET(clGetEventProfilingInfo) SET(clSetEventCallback)
   SET(clSVMAlloc) SET(clSVMFree) SET(clEnqueueSVMFree) SET(clEnqueueSVMMemcpy) SET(clEnqueueSVMMemFill) SET(clEnqueueSVMMap) SET(clEnqueueSVMUnmap) SET(clEnqueueSVMMigrateMem)
-  SET(clSetKernelArgSVMPointer) SET(clSetKernelExecInfo)
+  SET(clSetKernelArgSVMPointer) SET(clSetKernelExecInfo) SET(clCreatePipe)
   return &table;
 }

@@ -483,6 +483,13 @@ static void held_back(void) {
   must(clReleaseMemObject(m), "release"), must(clReleaseMemObject(other), "release");
 }
 
+/* Pipes there are none of, and that is said. */
+static void pipes(void) {
+  cl_int bad;
+  cl_mem pipe = clCreatePipe(context, 0, 4, 4, NULL, &bad);
+  printf("pipes %d %d\n", pipe != NULL, bad);
+}
+
 /* A device that cannot be divided says so, and computes on. */
 static void divides(void) {
   const cl_device_partition_property ways[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
@@ -507,6 +514,7 @@ int main(int n, char **args) {
   if (n > 1 && !strcmp(args[1], "late")) return 0;
   types();
   held_back();
+  pipes();
   parts();
   origins();
   allowed();

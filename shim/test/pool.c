@@ -20,6 +20,8 @@
  *   cards [ROUNDS]   computes in one context over all devices, so that each needs what others
  *                    wrote, checks every step, and prints how many devices there were; with 0
  *                    rounds until a line is typed
+ *   apart            has one of two devices compute for long, and sees that nothing waits for that
+ *                    which need not
  *   store MiB        fills buffers of 1 MiB on all devices in turn, until there is no room on
  *                    one, checks each, and prints how many there were
  *   leave MiB        fills buffers of 1 MiB with what find knows, and ends when a line is typed
@@ -973,6 +975,72 @@ static void over_cards(int rounds) {
   printf("rounds %d\n", r);
 }
 
+static cl_mem far_x, far_y;
+static bool far_begun;
+
+/* copies has the second device copy what the first one is still to compute. */
+static void *copies(void *done) {
+  __atomic_store_n(&far_begun, true, __ATOMIC_SEQ_CST);
+  must(clEnqueueCopyBuffer(queues[1], far_x, far_y, 0, 0, sizeof(cl_uint), done != NULL, done, NULL), "copy");
+  return NULL;
+}
+
+static bool ran(cl_event done) {
+  cl_int status;
+  must(clGetEventInfo(done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL), "status");
+  return status == CL_COMPLETE;
+}
+
+static cl_event spin_on(cl_command_queue q, cl_kernel k, cl_mem m, cl_uint rounds) {
+  cl_event done;
+  size_t one = 1;
+  arg(k, 0, sizeof m, &m), arg(k, 1, sizeof rounds, &rounds);
+  must(clEnqueueNDRangeKernel(q, k, 1, NULL, &one, NULL, 0, NULL, &done), "spin");
+  must(clFlush(q), "flush");
+  return done;
+}
+
+static void apart(void) {
+  enum { LONG = 500000000, STEPS = 5 };
+  cl_int e;
+  all_cards();
+  cl_mem own = buffer(sizeof(cl_uint), NULL);
+  far_x = buffer(sizeof(cl_uint), NULL), far_y = buffer(sizeof(cl_uint), NULL);
+  cl_kernel k = kernel("spin"), small = kernel("spin");
+  cl_event copied, waits[2] = {clCreateUserEvent(context, &e), spin_on(queues[0], k, far_x, LONG)};
+  must(e, "user event");
+  must(clEnqueueCopyBuffer(queues[1], far_x, far_y, 0, 0, sizeof(cl_uint), 2, waits, &copied), "copy");
+  must(clSetUserEventStatus(waits[0], CL_COMPLETE), "set");
+  right(!ran(waits[1]), "who sets an event waits for what waits for it", 0);
+  must(clWaitForEvents(1, &copied), "wait");
+  right(ran(waits[1]), "what waits for another device's", 0);
+  cl_uint x, y;
+  must(clEnqueueReadBuffer(queues[0], far_x, CL_TRUE, 0, sizeof x, &x, 0, NULL, NULL), "read");
+  must(clEnqueueReadBuffer(queues[1], far_y, CL_TRUE, 0, sizeof y, &y, 0, NULL, NULL), "read");
+  right(x == y, "copied", 0);
+  cl_command_queue q = clCreateCommandQueue(context, cards[1], 0, &e);
+  must(e, "queue");
+  for (int with = 0; with < 2; with++) { /* a list of events, or none: the device's last writer counts, too */
+    cl_event done = spin_on(queues[0], k, far_x, LONG);
+    pthread_t t;
+    far_begun = false;
+    pthread_create(&t, NULL, copies, with ? &done : NULL);
+    int steps = 0;
+    while (!ran(done)) {
+      bool begun = __atomic_load_n(&far_begun, __ATOMIC_SEQ_CST);
+      cl_event step = spin_on(q, small, own, 1);
+      must(clFinish(q), "finish");
+      clReleaseEvent(step);
+      steps += begun && !ran(done);
+    }
+    right(steps >= STEPS, "steps while a call waits for another device", steps);
+    pthread_join(t, NULL);
+    must(clFinish(queues[1]), "finish");
+    clReleaseEvent(done);
+  }
+  puts("apart");
+}
+
 static double best(double (*f)(void), int times) {
   double b = f();
   for (int i = 1; i < times; i++) {
@@ -1155,6 +1223,9 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (!strcmp(what, "cards")) {
     over_cards(n);
+    return 0;
+  } else if (!strcmp(what, "apart")) {
+    apart();
     return 0;
   } else if (!strcmp(what, "store")) {
     store(n);

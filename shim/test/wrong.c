@@ -58,6 +58,11 @@ int main(void) {
   must(clGetPlatformIDs(1, &platform, NULL), "platform");
   must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &d, NULL), "device");
   cl_context c = clCreateContext(NULL, 1, &d, NULL, NULL, &e), c2 = clCreateContext(NULL, 1, &d, NULL, NULL, &e);
+  cl_ulong time;
+  T(clGetDeviceAndHostTimer(d, NULL, NULL));
+  T(clGetDeviceAndHostTimer(d, &time, NULL));
+  T(clGetHostTimer(d, NULL));
+  O(clCreatePipe(c, 0, 4, 4, NULL, &e));
   cl_command_queue q = clCreateCommandQueue(c, d, 0, &e), q2 = clCreateCommandQueue(c2, d, 0, &e), timed = clCreateCommandQueue(c, d, CL_QUEUE_PROFILING_ENABLE, &e);
   must(e, "queue");
   enum { N = 1024 };
