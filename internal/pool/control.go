@@ -85,7 +85,7 @@ func movedText(to string) string {
 
 // kinds are the errors that cross the wire.
 var kinds = map[string]fault.Kind{
-	"invalid": fault.Invalid, "not found": fault.NotFound, "exhausted": fault.Exhausted, "denied": fault.Denied, "unauthenticated": fault.Unauthenticated, "unavailable": fault.Unavailable,
+	"invalid": fault.Invalid, "not found": fault.NotFound, "exists": fault.Exists, "exhausted": fault.Exhausted, "denied": fault.Denied, "unauthenticated": fault.Unauthenticated, "unavailable": fault.Unavailable,
 }
 
 func kindName(err error) string {

@@ -15,8 +15,20 @@ import (
 	"strings"
 	"testing"
 
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
+
+// TestKinds: what kind of error a node answers with is known on the other side: a
+// move that meets what is left of the last one tries again.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for _, k := range []fault.Kind{fault.Invalid, fault.NotFound, fault.Exists, fault.Denied, fault.Unauthenticated, fault.Exhausted, fault.Unavailable} {
+		if got := kinds[kindName(fault.New(k, "it is so"))]; got != k {
+			t.Errorf("%s comes through as %s", k, got)
+		}
+	}
+}
 
 // FuzzControl: whatever a client says on a control connection, in a group and in
 // none, the node goes on: it answers each line by one of JSON, lends no more than
