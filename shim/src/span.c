@@ -1065,28 +1065,28 @@ static void *send(void *node_) {
 
 /* put_aside keeps a copy of a command until it can be sent. The caller has the lock. */
 static cl_int put_aside(const command *c) {
-  const span *k_ = c->kernel;
+  const span *of = c->kernel;
   const int node = at_node(c);
-  if (k_ && !k_->in[node]) return CL_INVALID_PROGRAM_EXECUTABLE;
-  for (cl_uint i = 0; k_ && i < k_->u.kernel.n; i++)
-    if (!k_->u.kernel.args[i].set) return CL_INVALID_KERNEL_ARGS;
+  if (of && !of->in[node]) return CL_INVALID_PROGRAM_EXECUTABLE;
+  for (cl_uint i = 0; of && i < of->u.kernel.n; i++)
+    if (!of->u.kernel.args[i].set) return CL_INVALID_KERNEL_ARGS;
   command *k = copy_of(c, sizeof *c);
   if (!k) return CL_OUT_OF_HOST_MEMORY;
   k->offset = c->offset ? k->a : NULL, k->global = c->global ? k->b : NULL, k->local = c->local ? k->c : NULL;
   k->mem = copy_of(c->mem, c->mems * sizeof *c->mem), k->wait = copy_of(c->wait, c->waits * sizeof *c->wait), k->args = NULL;
   bool ok = (k->mem || !c->mems) && (k->wait || !c->waits);
-  if (k_ && k_->u.kernel.n) {
-    k->args = calloc(k_->u.kernel.n, sizeof *k->args);
+  if (of && of->u.kernel.n) {
+    k->args = calloc(of->u.kernel.n, sizeof *k->args);
     ok = ok && k->args;
-    for (cl_uint i = 0; ok && i < k_->u.kernel.n; i++) {
-      const arg *a = &k_->u.kernel.args[i];
+    for (cl_uint i = 0; ok && i < of->u.kernel.n; i++) {
+      const arg *a = &of->u.kernel.args[i];
       k->args[i] = *a;
       if (a->bytes) ok = (k->args[i].bytes = copy_of(a->bytes, a->size));
     }
   }
   if (ok && !sends[node]) ok = sends[node] = yp_thread(send, (void *)(intptr_t)node);
   if (!ok) {
-    free_args(k->args, k_ ? k_->u.kernel.n : 0);
+    free_args(k->args, of ? of->u.kernel.n : 0);
     free(k->mem), free(k->wait), free(k);
     return CL_OUT_OF_HOST_MEMORY;
   }
