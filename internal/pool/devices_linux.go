@@ -196,11 +196,13 @@ const (
 	vendorFiles = "/etc/OpenCL/vendors"
 	// settles is how long nothing more may come or go before a node looks.
 	settles = 500 * time.Millisecond
+	// again is when a node that could not look does so once more.
+	again = 30 * time.Second
 )
 
-// watch looks for devices when something that has to do with them changes, until
-// ctx is done.
-func (n *Node) watch(ctx context.Context) {
+// notice asks the kernel to tell from now on what comes and goes that has to do with
+// devices; [Node.watch] reads it.
+func (n *Node) notice() {
 	vendors := os.Getenv("OCL_ICD_VENDORS")
 	if vendors == "" {
 		vendors = vendorFiles
@@ -210,24 +212,31 @@ func (n *Node) watch(ctx context.Context) {
 		n.log.Warn("devices that come or go are not noticed by themselves", "error", err)
 		return
 	}
-	file := os.NewFile(uintptr(fd), "inotify") // non-blocking: Read waits and ends when it is closed
-	defer file.Close()
-	dev := -1
+	n.notices, n.dev = os.NewFile(uintptr(fd), "inotify"), -1 // non-blocking: Read waits and ends when it is closed
 	for _, dir := range []string{vendors, "/dev"} {
 		w, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_TO|unix.IN_MOVED_FROM|unix.IN_CLOSE_WRITE|unix.IN_ONLYDIR)
 		if err == nil && dir == "/dev" {
-			dev = w
+			n.dev = w
 		}
 	}
+}
+
+// watch looks for devices when something that has to do with them changes, until
+// ctx is done.
+func (n *Node) watch(ctx context.Context) {
+	if n.notices == nil {
+		return
+	}
+	defer n.notices.Close()
 	due := make(chan struct{}, 1)
 	n.work.Go(func() { // ends when the file is closed
 		b := make([]byte, 64<<10)
 		for {
-			got, err := file.Read(b)
+			got, err := n.notices.Read(b)
 			if err != nil {
 				return
 			}
-			if concerns(b[:got], dev) {
+			if concerns(b[:got], n.dev) {
 				select {
 				case due <- struct{}{}:
 				default:
@@ -246,7 +255,8 @@ func (n *Node) watch(ctx context.Context) {
 			late.Reset(settles)
 		case <-late.C:
 			if err := n.Rescan(); err != nil {
-				n.log.Warn("devices not looked for", "error", err)
+				n.log.Warn("devices not looked for", "error", err, "again_in", again)
+				late.Reset(again)
 			}
 		}
 	}

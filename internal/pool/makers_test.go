@@ -4,12 +4,15 @@ package pool_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -187,16 +190,7 @@ func TestLimitPower(t *testing.T) {
 // Equal cards are told apart by where they are on the bus: the one that goes is gone,
 // whatever order those are shown in that stay.
 func TestEqualCards(t *testing.T) {
-	libraries := cardstest.Build(t, "opencl")
-	vendor(t, libraries)
-	buses := filepath.Join(libraries, "buses")
-	show := func(s string) {
-		t.Helper()
-		if err := os.WriteFile(buses, []byte(s), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("FAKECL_BUSES", buses)
+	show := shows(t)
 	show("efg")
 	n := start(t, pool.NodeConfig{})
 	ids := map[string]string{} // by bus
@@ -225,6 +219,42 @@ func TestEqualCards(t *testing.T) {
 			return true
 		})
 	}
+}
+
+// shows has the fake OpenCL there, and is what shows its cards, by the letters of their buses.
+func shows(t *testing.T) func(letters string) {
+	t.Helper()
+	libraries := cardstest.Build(t, "opencl")
+	vendor(t, libraries)
+	buses := filepath.Join(libraries, "buses")
+	t.Setenv("FAKECL_BUSES", buses)
+	return func(letters string) {
+		t.Helper()
+		if err := os.WriteFile(buses, []byte(letters), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A card that comes when a node has looked and does not run yet is not missed.
+func TestCardComesEarly(t *testing.T) {
+	show := shows(t)
+	show("e")
+	start(t, pool.NodeConfig{}) // or it says why not
+	log := &lines{}
+	n, err := pool.NewNode(pool.NodeConfig{Dir: t.TempDir()}, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := func() int { return strings.Count(log.String(), "device found") }
+	before := found()
+	show("ef")
+	ctx, cancel := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { _ = n.Run(ctx) })
+	defer run.Wait()
+	defer cancel()
+	eventually(t, func() bool { return found() == before+1 })
 }
 
 // busOf is the letter that a card of fakecl has for its bus.

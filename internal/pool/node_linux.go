@@ -63,7 +63,9 @@ type Node struct {
 	stopping  context.Context // done when clients are no longer listened to
 	deaf      context.CancelFunc
 
-	looks sync.Mutex // one at a time looks for devices
+	looks   sync.Mutex // one at a time looks for devices
+	notices *os.File   // what the kernel says of what comes and goes; nil: nothing
+	dev     int        // the watch of /dev in it
 
 	// See handover_linux.go.
 	replacing sync.Mutex     // one at a time
@@ -197,7 +199,11 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 	if err := n.takeLock(h); err != nil {
 		return nil, err
 	}
+	n.notice() // before it looks: what comes while it does is not missed
 	if err := n.open(h); err != nil {
+		if n.notices != nil {
+			_ = n.notices.Close()
+		}
 		n.unlock()
 		return nil, err
 	}

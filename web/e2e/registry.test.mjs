@@ -242,8 +242,13 @@ describe("registry, tags and allocations", { skip, timeout: 900_000 }, () => {
     const form = p.dialog();
     await form.getByLabel("ID", { exact: true }).fill("south");
     await p.choose(form, "Sets the tag", "(purpose)");
+    let checked = 0; // by the field, and before objects are looked for
+    page.on("response", (r) => {
+      if (r.url().endsWith("/CheckExpression") && r.request().postDataBuffer()?.includes("regionn")) checked++;
+    });
     await form.getByRole("textbox", { name: "When" }).fill('region == "guizhou" || regionn == "x"');
     await form.getByTestId("expression-problem").filter({ hasText: "regionn" }).waitFor();
+    await p.until(() => checked === 2, "the preview has checked the condition");
     await form.getByRole("textbox", { name: "When" }).fill('region == "guizhou"');
     await form.getByTestId("rule-preview").filter({ hasText: "1 object: Gui'an green center" }).waitFor();
     await form.getByLabel("Value", { exact: true }).fill("backup");

@@ -292,8 +292,13 @@ function Preview({ kinds, expression }: { kinds: number[]; expression: string })
   const rested = useRested(expression.trim(), 600);
   const found = useQuery({
     queryKey: ["tags", "preview", kinds, rested],
-    queryFn: async ({ signal }) =>
-      tags.listTaggedObjects({ selector: { kinds, expression: rested }, pageSize: SHOWN }, call(signal)),
+    queryFn: async ({ signal }) => {
+      const checked = await Promise.all(
+        kinds.map((kind) => tags.checkExpression({ expression: rested, kind }, call(signal))),
+      );
+      if (checked.some((c) => c.problems.length > 0)) return null; // asking for objects would be refused
+      return tags.listTaggedObjects({ selector: { kinds, expression: rested }, pageSize: SHOWN }, call(signal));
+    },
     enabled: rested !== "",
     retry: false,
   });
