@@ -207,8 +207,8 @@ func poolSliceHoldCommand(c *cli) *cobra.Command {
 	var mem string
 	cmd := &cobra.Command{
 		Use: "hold", Short: "Ask for a slice that is held until it is released",
-		Long: `Asks for a slice that is held until it is released. Programs run on it, one after
-the other, with "yunhe pool run --slice SLICE".`,
+		Long: `Asks for a slice that is held until it is released. Programs run on it with "yunhe
+pool run --slice SLICE"; several at once share it.`,
 		Example: "  yunhe pool slice hold --group team-a --compute 30 --memory 2GiB",
 		Args:    takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -124,15 +124,20 @@ type talk struct {
 
 func (w *cudaWorld) talk(args ...string) *talk {
 	w.t.Helper()
-	k := &talk{t: w.t, cmd: w.bench.Yunhe(context.WithoutCancel(w.t.Context()), "", []string{"LD_LIBRARY_PATH=" + w.driver}, append([]string{"pool", "run", "--platform"}, args...)...)}
+	return talkTo(w.t, w.bench.Yunhe(context.WithoutCancel(w.t.Context()), "", []string{"LD_LIBRARY_PATH=" + w.driver}, append([]string{"pool", "run", "--platform"}, args...)...))
+}
+
+func talkTo(t *testing.T, cmd *exec.Cmd) *talk {
+	t.Helper()
+	k := &talk{t: t, cmd: cmd}
 	var err error
 	k.in, err = k.cmd.StdinPipe()
-	must(w.t, err)
+	must(t, err)
 	out, err := k.cmd.StdoutPipe()
-	must(w.t, err)
+	must(t, err)
 	k.out, k.cmd.Stderr = bufio.NewScanner(out), &k.errs
-	must(w.t, k.cmd.Start())
-	w.t.Cleanup(func() { _ = k.cmd.Process.Kill(); _ = k.cmd.Wait() }) // or it has ended
+	must(t, k.cmd.Start())
+	t.Cleanup(func() { _ = k.cmd.Process.Kill(); _ = k.cmd.Wait() }) // or it has ended
 	return k
 }
 
@@ -240,6 +245,16 @@ func TestCUDAPool(t *testing.T) {
 			t.Errorf("on a slice that is held: %v: %s", err, out)
 		}
 	}
+	x := w.talk("--slice", held.SliceId, "--", w.near, "dlsym", "hold", "10")
+	x.expect("", "holds 0")
+	y := w.talk("--slice", held.SliceId, "--", w.near, "proc", "hold", "6") // of what the other leaves
+	y.expect("", "holds 0")
+	y.expect("m", "more 2")
+	must(t, x.in.Close())
+	must(t, x.cmd.Wait())
+	y.expect("m", "more 0")
+	must(t, y.in.Close())
+	must(t, y.cmd.Wait())
 	_, err = w.bench.API.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: held.SliceId})
 	must(t, err)
 	w.until("OpenCL has the card", func() bool { return w.live()["twin"].State == poolv1.Slice_STATE_ASSIGNED })

@@ -32,7 +32,8 @@ type Ticket struct {
 	Slice  string `json:"slice"`
 	Group  string `json:"group"`
 	Spec   Spec   `json:"spec"`
-	Move   bool   `json:"move,omitempty"` // of another node, which brings the slice
+	Move   bool   `json:"move,omitempty"`   // of another node, which brings the slice
+	Shared bool   `json:"shared,omitempty"` // all that show one for the slice have it together
 
 	key string // as a node knows it that was shown the ticket
 }

@@ -50,33 +50,37 @@ type limited struct {
 
 func (n *Node) epoch() int64 { return int64(time.Since(n.member.since) / EpochLength) }
 
-// use takes a ticket, which is good once, and returns its device. The caller has
-// the lock.
-func (n *Node) use(t *Ticket) (*device, error) {
+// use takes a ticket, which is good once, and returns its device, or the task of its
+// slice that it shares. The caller has the lock.
+func (n *Node) use(t *Ticket) (*device, *task, error) {
 	m, now := n.member, n.epoch()
 	_, again := m.used[t.Serial]
 	switch {
 	case t.Boot != m.boot || now-t.Epoch > TicketEpochs || again:
 		n.log.Warn("ticket refused", "slice_id", t.Slice, "serial", t.Serial, "used", again)
-		return nil, fault.New(fault.Unauthenticated, "the ticket was used, or is too old")
+		return nil, nil, fault.New(fault.Unauthenticated, "the ticket was used, or is too old")
 	case n.closed:
-		return nil, fault.New(fault.Unavailable, "the pool node stops")
+		return nil, nil, fault.New(fault.Unavailable, "the pool node stops")
 	}
 	maps.DeleteFunc(m.used, func(_ string, epoch int64) bool { return now-epoch > TicketEpochs })
 	m.used[t.Serial] = t.Epoch
 	if err := t.Spec.check(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, k := range n.tasks {
-		if k.Slice == t.Slice && !(t.Move && k.moving != nil) {
-			return nil, fault.New(fault.Exhausted, "a program runs on slice %s already: what that starts shares the slice; start others from it, or when it has ended", t.Slice)
+		switch {
+		case k.Slice != t.Slice:
+		case t.Shared && !t.Move:
+			return nil, k, nil
+		case !t.Move || k.moving == nil:
+			return nil, nil, fault.New(fault.Exhausted, "a program runs on slice %s already: what that starts shares the slice; start others from it, or when it has ended", t.Slice)
 		}
 	}
 	i := slices.IndexFunc(n.devices, func(d *device) bool { return d.ID == t.Spec.Device && !d.Gone })
 	if i < 0 {
-		return nil, fault.New(fault.NotFound, "there is no device %q", t.Spec.Device)
+		return nil, nil, fault.New(fault.NotFound, "there is no device %q", t.Spec.Device)
 	}
-	return n.devices[i], nil
+	return n.devices[i], nil, nil
 }
 
 // twinFor is how long a ticket waits for its card to be given back that was lent
@@ -107,23 +111,27 @@ func (n *Node) awaitTwin(t *Ticket) error {
 
 const twinAgain = 5 * time.Millisecond
 
-// admit makes the task that a ticket is for. The caller has the lock.
+// admit makes the task that a ticket is for, or finds the one of its slice that it shares.
+// The caller has the lock.
 func (n *Node) admit(t *Ticket) (reply, error) {
 	if err := n.awaitTwin(t); err != nil {
 		return reply{}, err
 	}
-	d, err := n.use(t)
+	d, k, err := n.use(t)
 	if err != nil {
 		return reply{}, err
 	}
-	k, err := newTask(d, t.Spec, t.Spec.Memory)
-	if err != nil {
-		return reply{}, err
+	if k == nil {
+		if k, err = newTask(d, t.Spec, t.Spec.Memory); err != nil {
+			return reply{}, err
+		}
+		k.Group, k.Slice = t.Group, t.Slice
+		n.tasks[k.ID] = k
+		n.changed()
+		n.log.Info("task started", "task_id", k.ID, "slice_id", k.Slice, "group", k.Group, "device", k.Device, "compute", k.Compute, "memory_bytes", t.Spec.Memory)
+	} else {
+		n.log.Info("task joined", "task_id", k.ID, "slice_id", k.Slice)
 	}
-	k.Group, k.Slice = t.Group, t.Slice
-	n.tasks[k.ID] = k
-	n.changed()
-	n.log.Info("task started", "task_id", k.ID, "slice_id", k.Slice, "group", k.Group, "device", k.Device, "compute", k.Compute, "memory_bytes", t.Spec.Memory)
 	shown := k.show()
 	return reply{Task: &shown, Token: hex.EncodeToString(k.token)}, nil
 }

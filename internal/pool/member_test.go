@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,7 +67,13 @@ func joined(t *testing.T, id string) *member {
 // pass is one for a slice at the node, which its report says how to make.
 func (m *member) pass(t *testing.T, r pool.Report, slice, serial string, move bool) (text, key string) {
 	t.Helper()
-	text, key, err := pool.Ticket{Node: m.of.ID, Boot: r.Boot, Epoch: r.Epoch, Serial: serial, Slice: slice, Move: move, Spec: pool.Spec{Device: r.Devices[0].ID, Compute: 10, Memory: mib}}.Sign(m.of.Secret)
+	return m.sign(t, r, pool.Ticket{Serial: serial, Slice: slice, Move: move, Spec: pool.Spec{Memory: mib}})
+}
+
+func (m *member) sign(t *testing.T, r pool.Report, x pool.Ticket) (text, key string) {
+	t.Helper()
+	x.Node, x.Boot, x.Epoch, x.Spec.Device, x.Spec.Compute = m.of.ID, r.Boot, r.Epoch, r.Devices[0].ID, 10
+	text, key, err := x.Sign(m.of.Secret)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,4 +158,44 @@ func TestMemberEndsInTurn(t *testing.T) {
 			t.Fatal("it is not said to have ended")
 		}
 	}
+}
+
+// TestMemberShares: programs that show tickets of a shared slice have one task
+// together, also when it moves, and until the last of them ends.
+func TestMemberShares(t *testing.T) {
+	t.Parallel()
+	start(t, pool.NodeConfig{}) // or it is skipped
+	a, b := joined(t, "a"), joined(t, "b")
+	ra, rb := <-a.told, <-b.told
+	close(a.gate)
+	close(b.gate)
+	redeem := func(serial string, shared bool) (*pool.Client, pool.Task, *walker) {
+		t.Helper()
+		text, key := a.sign(t, ra, pool.Ticket{Serial: serial, Slice: "s", Shared: shared, Spec: pool.Spec{Memory: 256 * mib}})
+		client, task, token, at, err := pool.Pass{Slice: "s", Addresses: a.at, Host: pool.Host(), Ticket: text, Key: key}.Redeem(t.Context())
+		if err != nil {
+			if shared || fault.KindOf(err) != fault.Exhausted {
+				t.Fatal(err)
+			}
+			return nil, task, nil
+		}
+		go func() { _, _ = client.Ended() }()
+		return client, task, walk(t, program(t, at, task.ID, token, "walk", "4"))
+	}
+	one, task, w1 := redeem("one", true)
+	two, same, w2 := redeem("two", true)
+	if task.ID != same.ID {
+		t.Fatalf("tasks %s and %s", task.ID, same.ID)
+	}
+	if other, _, _ := redeem("three", false); other != nil {
+		t.Error("a ticket for the slice alone is good beside them")
+	}
+	text, key := b.sign(t, rb, pool.Ticket{Serial: "move", Slice: "s", Move: true, Spec: pool.Spec{Memory: 256 * mib}})
+	a.want <- pool.Wanted{Slices: []pool.WantedSlice{{Slice: "s", Compute: 10, Memory: 256 * mib}}, Moves: []pool.Move{{Slice: "s", ID: "move", Addresses: b.at, Ticket: text, Key: key}}}
+	eventually(t, func() bool { return strings.Count(b.log.String(), "client followed its task") == 2 })
+	w1.end()
+	one.Close()
+	w2.end() // which would not, had the task ended
+	two.Close()
+	b.log.await(t, "task ended")
 }

@@ -467,7 +467,7 @@ func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 	}
 	g := w.group
 	if w.ticket != nil { // what the platform says of it counts
-		if _, err := n.use(w.ticket); err != nil {
+		if _, _, err := n.use(w.ticket); err != nil {
 			return nil, err
 		}
 		s := w.ticket.Spec

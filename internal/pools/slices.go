@@ -337,7 +337,7 @@ func (s *Service) access(ctx context.Context, tx *db.Tx, x *Slice) (*Access, err
 	if !x.AssignedAt.IsZero() && !x.Fixed {
 		serial += "." + strconv.FormatInt(db.Micros(x.AssignedAt), 36) // placed anew, on another start of a node maybe
 	}
-	t := pool.Ticket{Node: x.Node, Boot: b.boot, Epoch: b.epoch, Serial: serial, Slice: x.ID, Group: x.Group,
+	t := pool.Ticket{Node: x.Node, Boot: b.boot, Epoch: b.epoch, Serial: serial, Slice: x.ID, Group: x.Group, Shared: x.Fixed,
 		Spec: pool.Spec{Device: x.Device, Compute: x.Compute, Memory: x.Memory << 20, Weighted: x.Weighted, Idle: x.Idle, Limit: x.Limit, Name: x.Name}}
 	a.Ticket, a.Key, err = t.Sign(secret)
 	return a, err

@@ -2383,7 +2383,7 @@ type Slice struct {
 	MemoryMib      int64  `protobuf:"varint,9,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
 	Weighted       bool   `protobuf:"varint,10,opt,name=weighted,proto3" json:"weighted,omitempty"`
 	Model          string `protobuf:"bytes,11,opt,name=model,proto3" json:"model,omitempty"`
-	// It is held until it is released; otherwise for one run of a program.
+	// It is held until it is released, for programs that share it; otherwise for one run of a program.
 	Fixed    bool  `protobuf:"varint,12,opt,name=fixed,proto3" json:"fixed,omitempty"`
 	Priority int32 `protobuf:"varint,13,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Where it is; in the queue, where it must be.

@@ -1556,7 +1556,7 @@ export type Slice = Message<"yunhe.pool.v1.Slice"> & {
   model: string;
 
   /**
-   * It is held until it is released; otherwise for one run of a program.
+   * It is held until it is released, for programs that share it; otherwise for one run of a program.
    *
    * @generated from field: bool fixed = 12;
    */
