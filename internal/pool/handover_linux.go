@@ -568,7 +568,7 @@ func (n *Node) take(h *handover) error {
 			t.began = beganAt(t.Started)
 		}
 		c := x.Account
-		t.account = account{credit: c.Credit, used: c.Used, at: h.here(c.At), active: h.here(c.Active), virtual: c.Virtual, quota: n.quotas[t.Group]}
+		t.account = account{credit: c.Credit, used: c.Used, at: h.here(c.At), active: h.here(c.Active), virtual: c.Virtual, quota: n.quotaOf(t.Group)}
 		for _, w := range x.Workers {
 			if err := n.takeWorker(h, t, w); err != nil {
 				return fmt.Errorf("task %s: %w", t.ID, err)

@@ -163,6 +163,7 @@ type Wanted struct {
 	End    []string
 	Moves  []Move
 	Power  []WantedPower
+	Groups []WantedGroup
 }
 
 // Move is a slice that should move to a node at one of these addresses, none: to
@@ -177,6 +178,13 @@ type Move struct {
 type WantedSlice struct {
 	Slice           string
 	Compute, Memory int64 // percent, bytes
+}
+
+// WantedGroup is what of devices' time a group's tasks may have together at the node, in
+// percent of one; others are not bound.
+type WantedGroup struct {
+	Group   string
+	Compute int64
 }
 
 // WantedPower is what a device may draw; -1: as its maker set it.

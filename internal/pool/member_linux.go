@@ -125,7 +125,7 @@ func (n *Node) admit(t *Ticket) (reply, error) {
 		if k, err = newTask(d, t.Spec, t.Spec.Memory); err != nil {
 			return reply{}, err
 		}
-		k.Group, k.Slice = t.Group, t.Slice
+		k.Group, k.Slice, k.account.quota = t.Group, t.Slice, n.quotaOf(t.Group)
 		n.tasks[k.ID] = k
 		n.changed()
 		n.log.Info("task started", "task_id", k.ID, "slice_id", k.Slice, "group", k.Group, "device", k.Device, "compute", k.Compute, "memory_bytes", t.Spec.Memory)
@@ -195,6 +195,7 @@ func (n *Node) obey(told Report, w Wanted) {
 	maps.DeleteFunc(m.begun, func(slice, _ string) bool {
 		return !slices.ContainsFunc(w.Slices, func(s WantedSlice) bool { return s.Slice == slice })
 	})
+	n.limitGroups(w.Groups)
 	for _, p := range w.Power {
 		if last, tried := m.limited[p.Device]; (!tried || last.watts != p.Watts) && !n.closed {
 			m.limited[p.Device] = limited{watts: p.Watts}
@@ -222,6 +223,30 @@ func (n *Node) obey(told Report, w Wanted) {
 		}
 		n.resizeLocked(t, w.Slices[i].Compute, w.Slices[i].Memory)
 	}
+}
+
+// quotaOf is the quota of a group, which the platform may set. The caller has the lock.
+func (n *Node) quotaOf(group string) *quota {
+	if n.member != nil && n.quotas[group] == nil {
+		n.quotas[group] = &quota{}
+	}
+	return n.quotas[group]
+}
+
+// limitGroups sets the quotas of the platform's groups. The caller has the lock.
+func (n *Node) limitGroups(groups []WantedGroup) {
+	to := map[string]int64{}
+	for _, g := range groups {
+		to[g.Group] = g.Compute
+	}
+	used := map[*quota]bool{}
+	for _, t := range n.tasks {
+		used[t.account.quota] = true
+	}
+	maps.DeleteFunc(n.quotas, func(group string, q *quota) bool {
+		q.set(time.Now(), to[group])
+		return !used[q]
+	})
 }
 
 // limitAs sets what a device may draw as the platform wants, once, and has it told

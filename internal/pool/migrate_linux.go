@@ -538,10 +538,10 @@ func (n *Node) adopt(w guest, challenge []byte, a *adoption) (*task, error) {
 		t.limit = time.Now().Add(time.Duration(a.Left) * time.Second)
 	}
 	if g != nil {
-		t.Group, t.account.quota = g.Name, n.quotas[g.Name]
+		t.Group, t.account.quota = g.Name, n.quotaOf(g.Name)
 	}
 	if w.ticket != nil {
-		t.Group, t.Slice = w.ticket.Group, w.ticket.Slice
+		t.Group, t.Slice, t.account.quota = w.ticket.Group, w.ticket.Slice, n.quotaOf(w.ticket.Group)
 	}
 	n.arriving[t.ID] = t
 	return t, nil

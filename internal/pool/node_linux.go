@@ -741,7 +741,7 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 		return reply{}, err
 	}
 	if g != nil {
-		t.Group, t.account.quota = g.Name, n.quotas[g.Name]
+		t.Group, t.account.quota = g.Name, n.quotaOf(g.Name)
 	}
 	n.tasks[t.ID] = t
 	n.log.Info("task started", "task_id", t.ID, "group", t.Group, "device", best.ID, "compute", t.Compute, "memory_bytes", memory)

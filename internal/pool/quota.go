@@ -12,11 +12,21 @@ import (
 // theirs whatever the others do; those whose share is a weight have what these leave of
 // it. It is a limit: what it does not let a group have is others', or nobody's.
 type quota struct {
-	percent int64 // of one device's time
+	mu      sync.Mutex // guards what follows
+	percent int64      // of one device's time; 0: any
+	credit  time.Duration
+	at      time.Time // when credit was counted
+}
 
-	mu     sync.Mutex // guards what follows
-	credit time.Duration
-	at     time.Time // when credit was counted
+// set says how much it is from now on.
+func (q *quota) set(now time.Time, percent int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.earn(now)
+	if q.percent == 0 { // nothing was counted
+		q.credit = 0
+	}
+	q.percent = percent
 }
 
 // earnedIn is in how long a share earns so much.
@@ -47,12 +57,21 @@ func (q *quota) left(now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.earn(now)
+	if q.percent == 0 {
+		return math.MaxInt64
+	}
 	return q.credit
 }
 
 // wait is in how long a weight of the group may have a turn; not above 0: now.
 func (q *quota) wait(now time.Time) time.Duration {
-	return earnedIn(turnLeast-q.left(now), q.percent)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.earn(now)
+	if q.percent == 0 {
+		return 0
+	}
+	return earnedIn(turnLeast-q.credit, q.percent)
 }
 
 // level sees to it that who had to wait for its group's quota does not come back with

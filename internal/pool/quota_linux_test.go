@@ -43,4 +43,27 @@ func TestQuotaOfGroup(t *testing.T) {
 	if n.quotas["a"] == nil {
 		t.Error("group a has none")
 	}
+
+	// Of a platform's groups it is what the platform says, from then on.
+	n.member, n.tasks, n.quotas = &membership{changed: make(chan struct{}, 1), used: map[string]int64{}, boot: "b", since: time.Now()}, map[string]*task{}, map[string]*quota{}
+	r, err := n.admit(&Ticket{Boot: "b", Serial: "1", Slice: "s", Group: "g", Spec: Spec{Device: d.ID, Compute: 50, Memory: mib, Weighted: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := n.tasks[r.Task.ID].account.quota
+	if q == nil || q.percent != 0 {
+		t.Fatalf("at first it is %v", q)
+	}
+	if n.limitGroups([]WantedGroup{{Group: "g", Compute: 30}, {Group: "other", Compute: 1}}); q.percent != 30 {
+		t.Errorf("it is %d, want 30", q.percent)
+	}
+	if n.limitGroups(nil); q.percent != 0 || n.quotas["g"] != q {
+		t.Errorf("where nothing is said it is %d", q.percent)
+	}
+	if delete(n.tasks, r.Task.ID); true {
+		n.limitGroups(nil)
+	}
+	if len(n.quotas) > 0 {
+		t.Errorf("without tasks there are %v", n.quotas)
+	}
 }

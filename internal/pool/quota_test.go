@@ -85,6 +85,31 @@ func TestQuota(t *testing.T) {
 	}
 }
 
+// TestQuotaSet: a quota may be set while a weight computes, and be none.
+func TestQuotaSet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := &quota{}
+		l := &load{share: 10, weighted: true, kernel: time.Millisecond}
+		l.account.quota = q
+		a, stop := newArbiter(), make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() { l.run(a, stop) })
+		had := func() time.Duration { used, _ := a.usage(&l.account); return used }
+		for _, c := range []struct{ percent, want int64 }{{0, 100}, {40, 40}, {5, 5}, {70, 70}, {0, 100}} {
+			q.set(time.Now(), c.percent)
+			before := had()
+			time.Sleep(10 * time.Second)
+			if got := float64(had()-before) / float64(10*time.Second) * 100; math.Abs(got-float64(c.want)) > 2 {
+				t.Errorf("with a quota of %d it had %.1f%%, want %d", c.percent, got, c.want)
+			}
+		}
+		close(stop)
+		all.Wait()
+		a.timer.Stop()
+	})
+}
+
 // TestQuotaFree: who waited long for its group's quota does not have the device for
 // itself when that binds no more.
 func TestQuotaFree(t *testing.T) {

@@ -98,7 +98,10 @@ func (h handler) ReportNode(ctx context.Context, r *poolv1.ReportNodeRequest) (*
 	power := each(w.Power, func(p pool.WantedPower) *poolv1.ReportNodeResponse_Power {
 		return &poolv1.ReportNodeResponse_Power{DeviceId: p.Device, Watts: p.Watts}
 	})
-	return &poolv1.ReportNodeResponse{End: w.End, Moves: moves, Power: power, Slices: each(w.Slices, func(x pool.WantedSlice) *poolv1.ReportNodeResponse_Wanted {
+	groups := each(w.Groups, func(g pool.WantedGroup) *poolv1.ReportNodeResponse_Group {
+		return &poolv1.ReportNodeResponse_Group{GroupId: g.Group, ComputePercent: g.Compute}
+	})
+	return &poolv1.ReportNodeResponse{End: w.End, Moves: moves, Power: power, Groups: groups, Slices: each(w.Slices, func(x pool.WantedSlice) *poolv1.ReportNodeResponse_Wanted {
 		return &poolv1.ReportNodeResponse_Wanted{SliceId: x.Slice, ComputePercent: x.Compute, MemoryMib: x.Memory >> 20}
 	})}, nil
 }

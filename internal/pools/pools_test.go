@@ -335,6 +335,49 @@ func TestQueue(t *testing.T) {
 }
 
 // Slices go where the policy says: the pool's, or the request's own.
+// TestGroupBounds: what a group may have is divided among the nodes at which it has
+// weights, as what it has there; a node that waits hears when that changes elsewhere.
+func TestGroupBounds(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		t := w.t
+		w.group(pools.Group{ID: "g", ComputeLimit: 90})
+		w.group(pools.Group{ID: "free"})
+		a, b := w.node("a", "A"), w.node("b", "B")
+		bounds := func(n *played) string { return fmt.Sprint(n.report().Groups) }
+		w.ask(pools.Request{Group: "free", Compute: 30, Model: "A", Weighted: true})
+		x := w.ask(pools.Request{Group: "g", Compute: 40, Model: "A", Weighted: true})
+		if got := bounds(a) + bounds(b); got != "[{g 90}][]" {
+			t.Errorf("with weights at one: %s", got)
+		}
+		type answer struct {
+			wanted pool.Wanted
+			err    error
+		}
+		heard := make(chan answer, 1)
+		a.Sequence++
+		go func() {
+			got, err := w.Service.Report(t.Context(), a.Report, 5*time.Second)
+			heard <- answer{got, err}
+		}()
+		w.ask(pools.Request{Group: "g", Compute: 20, Model: "B"})
+		got := <-heard
+		must(t, got.err)
+		if s := fmt.Sprint(got.wanted.Groups) + bounds(b); s != "[{g 60}][]" {
+			t.Errorf("beside a limit at another: %s", s)
+		}
+		w.ask(pools.Request{Group: "g", Compute: 1, Model: "B", Weighted: true})
+		if got := bounds(a) + bounds(b); got != "[{g 59}][{g 30}]" {
+			t.Errorf("with weights at both: %s", got)
+		}
+		_, err := w.Release(w.ann, x.ID)
+		must(t, err)
+		if got := bounds(a) + bounds(b); got != "[][{g 90}]" {
+			t.Errorf("without the first: %s", got)
+		}
+	})
+}
+
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {

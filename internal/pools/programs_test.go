@@ -232,6 +232,30 @@ func TestProgram(t *testing.T) {
 	})
 }
 
+// TestWeightBound: a program whose share is a weight has at most what its group may
+// have, though nobody else wants the device.
+func TestWeightBound(t *testing.T) {
+	t.Parallel()
+	a := apptest.Start(t, apptest.Options{})
+	r := start(t, a)
+	_, err := a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}, ComputeLimitPercent: 50}})
+	must(t, err)
+	x, err := a.Admin.Pool.RequestSlice(t.Context(), &poolv1.RequestSliceRequest{ComputePercent: 10, Weighted: true, MemoryMib: 20, DeviceId: "opencl-0", NodeId: "n1", Host: pool.Host()})
+	must(t, err)
+	cmd := r.program(r.take(x.SliceId), "spin", "600", "4000", "20")
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	had := func() time.Duration {
+		return time.Duration(r.state(x.SliceId, poolv1.Slice_STATE_RUNNING).DeviceMicros) * time.Microsecond
+	}
+	apptest.Until(t, "it computes, and the node has heard of the bound", func() bool { return had() > 2*time.Second })
+	before, began := had(), time.Now()
+	apptest.Until(t, "it has had the device for a while", func() bool { return had()-before > 5*time.Second })
+	if got := 100 * (had() - before).Seconds() / time.Since(began).Seconds(); got > 70 {
+		t.Errorf("its group may have 50 %%, and it had %.1f %%", got)
+	}
+}
+
 // A ticket is good once, with its key, at its node; nothing else gets anything.
 func TestTickets(t *testing.T) {
 	t.Parallel()

@@ -124,6 +124,19 @@ func (s *Service) Report(ctx context.Context, r Report, wait time.Duration) (poo
 	}
 	late := time.NewTimer(wait)
 	defer late.Stop()
+	look := func() (now pool.Wanted, err error) {
+		err = s.db.View(ctx, func(tx *db.Tx) error {
+			now, err = s.wantedTx(ctx, tx, r.Node, running)
+			return err
+		})
+		return now, err
+	}
+	var again <-chan time.Time
+	if len(w.Groups) > 0 {
+		tick := time.NewTicker(boundsEvery)
+		defer tick.Stop()
+		again = tick.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -135,11 +148,11 @@ func (s *Service) Report(ctx context.Context, r Report, wait time.Duration) (poo
 			if !slices.Contains(told.Take(), r.Node) {
 				continue
 			}
-			err := s.db.View(ctx, func(tx *db.Tx) (err error) {
-				w, err = s.wantedTx(ctx, tx, r.Node, running)
-				return err
-			})
-			return w, err
+			return look()
+		case <-again:
+			if now, err := look(); err != nil || !slices.Equal(now.Groups, w.Groups) {
+				return now, err
+			}
 		}
 	}
 }
@@ -154,6 +167,9 @@ func (s *Service) known(ctx context.Context, node, secret string) error {
 }
 
 const (
+	// boundsEvery is how often a node with weights of groups is looked up what these may
+	// have there, which changes with what they have elsewhere.
+	boundsEvery = time.Second
 	// beatEvery is how often a node that attends is sent something.
 	beatEvery = 250 * time.Millisecond
 	// cutAfter is for how long a node's machine acknowledges nothing that was cut off.
@@ -267,7 +283,45 @@ func (s *Service) wantedTx(ctx context.Context, tx *db.Tx, node string, running 
 			w.End = append(w.End, id)
 		}
 	}
-	return w, nil
+	w.Groups, err = boundsTx(ctx, tx, node, live)
+	return w, err
+}
+
+// boundsTx returns what groups that have weights at a node may have there together: of
+// what the group may have at all nodes the part that its slices there have of all its
+// slices, as what is lent at each node never is more than that.
+func boundsTx(ctx context.Context, tx *db.Tx, node string, live []*Slice) (all []pool.WantedGroup, err error) {
+	for _, x := range live {
+		if !x.Weighted || slices.ContainsFunc(all, func(g pool.WantedGroup) bool { return g.Group == x.Group }) {
+			continue
+		}
+		var limit, here, total int64
+		if _, err := tx.Get(ctx, `SELECT compute_limit FROM pool_groups WHERE group_id = $1`, []any{x.Group}, &limit); err != nil {
+			return nil, fmt.Errorf("read what group %s may have: %w", x.Group, err)
+		}
+		if limit == 0 {
+			continue
+		}
+		err := tx.Query(ctx, `SELECT node_id, to_node, compute FROM pool_slices WHERE group_id = $1 AND state IN (2, 3)`, []any{x.Group}, func(row db.Row) error {
+			var at, to string
+			var compute int64
+			err := row.Scan(&at, &to, &compute)
+			for _, n := range []string{at, to} { // what moves has a place at both
+				if n != "" {
+					total += compute
+				}
+				if n == node {
+					here += compute
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read what group %s has: %w", x.Group, err)
+		}
+		all = append(all, pool.WantedGroup{Group: x.Group, Compute: max(limit*here/total, 1)})
+	}
+	return all, nil
 }
 
 // reportTx records a report, and returns what wantedTx does and what runs.

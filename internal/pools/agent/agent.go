@@ -184,6 +184,9 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 		for _, x := range res.Power {
 			w.Power = append(w.Power, pool.WantedPower{Device: x.DeviceId, Watts: x.Watts})
 		}
+		for _, x := range res.Groups {
+			w.Groups = append(w.Groups, pool.WantedGroup{Group: x.GroupId, Compute: x.ComputePercent})
+		}
 		return w, nil
 	}
 }

@@ -955,7 +955,10 @@ type ReportNodeResponse struct {
 	End   []string                   `protobuf:"bytes,2,rep,name=end,proto3" json:"end,omitempty"`
 	Moves []*ReportNodeResponse_Move `protobuf:"bytes,3,rep,name=moves,proto3" json:"moves,omitempty"`
 	// What devices may draw.
-	Power         []*ReportNodeResponse_Power `protobuf:"bytes,4,rep,name=power,proto3" json:"power,omitempty"`
+	Power []*ReportNodeResponse_Power `protobuf:"bytes,4,rep,name=power,proto3" json:"power,omitempty"`
+	// What of devices' time the slices of groups may have together at the node, of which
+	// those with weights have what the others leave. Others are not bound.
+	Groups        []*ReportNodeResponse_Group `protobuf:"bytes,5,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1014,6 +1017,13 @@ func (x *ReportNodeResponse) GetMoves() []*ReportNodeResponse_Move {
 func (x *ReportNodeResponse) GetPower() []*ReportNodeResponse_Power {
 	if x != nil {
 		return x.Power
+	}
+	return nil
+}
+
+func (x *ReportNodeResponse) GetGroups() []*ReportNodeResponse_Group {
+	if x != nil {
+		return x.Groups
 	}
 	return nil
 }
@@ -3928,6 +3938,58 @@ func (x *ReportNodeResponse_Power) GetWatts() int64 {
 	return 0
 }
 
+type ReportNodeResponse_Group struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	GroupId        string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	ComputePercent int64                  `protobuf:"varint,2,opt,name=compute_percent,json=computePercent,proto3" json:"compute_percent,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ReportNodeResponse_Group) Reset() {
+	*x = ReportNodeResponse_Group{}
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportNodeResponse_Group) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportNodeResponse_Group) ProtoMessage() {}
+
+func (x *ReportNodeResponse_Group) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_pool_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportNodeResponse_Group.ProtoReflect.Descriptor instead.
+func (*ReportNodeResponse_Group) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_pool_proto_rawDescGZIP(), []int{8, 3}
+}
+
+func (x *ReportNodeResponse_Group) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+func (x *ReportNodeResponse_Group) GetComputePercent() int64 {
+	if x != nil {
+		return x.ComputePercent
+	}
+	return 0
+}
+
 var File_yunhe_pool_v1_pool_proto protoreflect.FileDescriptor
 
 const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
@@ -4020,12 +4082,13 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x11AttendNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\"\x14\n" +
-	"\x12AttendNodeResponse\"\xa0\x04\n" +
+	"\x12AttendNodeResponse\"\xae\x05\n" +
 	"\x12ReportNodeResponse\x12@\n" +
 	"\x06slices\x18\x01 \x03(\v2(.yunhe.pool.v1.ReportNodeResponse.WantedR\x06slices\x12\x10\n" +
 	"\x03end\x18\x02 \x03(\tR\x03end\x12<\n" +
 	"\x05moves\x18\x03 \x03(\v2&.yunhe.pool.v1.ReportNodeResponse.MoveR\x05moves\x12=\n" +
-	"\x05power\x18\x04 \x03(\v2'.yunhe.pool.v1.ReportNodeResponse.PowerR\x05power\x1a\x8f\x01\n" +
+	"\x05power\x18\x04 \x03(\v2'.yunhe.pool.v1.ReportNodeResponse.PowerR\x05power\x12?\n" +
+	"\x06groups\x18\x05 \x03(\v2'.yunhe.pool.v1.ReportNodeResponse.GroupR\x06groups\x1a\x8f\x01\n" +
 	"\x04Move\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x17\n" +
 	"\amove_id\x18\x02 \x01(\tR\x06moveId\x12\x1c\n" +
@@ -4040,7 +4103,10 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"memory_mib\x18\x03 \x01(\x03R\tmemoryMib\x1a:\n" +
 	"\x05Power\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
-	"\x05watts\x18\x02 \x01(\x03R\x05watts\"\x9a\x05\n" +
+	"\x05watts\x18\x02 \x01(\x03R\x05watts\x1aK\n" +
+	"\x05Group\x12\x19\n" +
+	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12'\n" +
+	"\x0fcompute_percent\x18\x02 \x01(\x03R\x0ecomputePercent\"\x9a\x05\n" +
 	"\n" +
 	"PoolDevice\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
@@ -4319,7 +4385,7 @@ func file_yunhe_pool_v1_pool_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_pool_v1_pool_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_yunhe_pool_v1_pool_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_yunhe_pool_v1_pool_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_yunhe_pool_v1_pool_proto_goTypes = []any{
 	(PoolNode_Mode)(0),                       // 0: yunhe.pool.v1.PoolNode.Mode
 	(SetPoolDeviceRequest_Virtualization)(0), // 1: yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
@@ -4372,10 +4438,11 @@ var file_yunhe_pool_v1_pool_proto_goTypes = []any{
 	(*ReportNodeResponse_Move)(nil),          // 48: yunhe.pool.v1.ReportNodeResponse.Move
 	(*ReportNodeResponse_Wanted)(nil),        // 49: yunhe.pool.v1.ReportNodeResponse.Wanted
 	(*ReportNodeResponse_Power)(nil),         // 50: yunhe.pool.v1.ReportNodeResponse.Power
-	(*timestamppb.Timestamp)(nil),            // 51: google.protobuf.Timestamp
+	(*ReportNodeResponse_Group)(nil),         // 51: yunhe.pool.v1.ReportNodeResponse.Group
+	(*timestamppb.Timestamp)(nil),            // 52: google.protobuf.Timestamp
 }
 var file_yunhe_pool_v1_pool_proto_depIdxs = []int32{
-	51, // 0: yunhe.pool.v1.CreateNodeTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	52, // 0: yunhe.pool.v1.CreateNodeTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
 	44, // 1: yunhe.pool.v1.ReportNodeRequest.devices:type_name -> yunhe.pool.v1.ReportNodeRequest.Device
 	45, // 2: yunhe.pool.v1.ReportNodeRequest.tasks:type_name -> yunhe.pool.v1.ReportNodeRequest.Task
 	46, // 3: yunhe.pool.v1.ReportNodeRequest.ended:type_name -> yunhe.pool.v1.ReportNodeRequest.Ended
@@ -4385,81 +4452,82 @@ var file_yunhe_pool_v1_pool_proto_depIdxs = []int32{
 	49, // 7: yunhe.pool.v1.ReportNodeResponse.slices:type_name -> yunhe.pool.v1.ReportNodeResponse.Wanted
 	48, // 8: yunhe.pool.v1.ReportNodeResponse.moves:type_name -> yunhe.pool.v1.ReportNodeResponse.Move
 	50, // 9: yunhe.pool.v1.ReportNodeResponse.power:type_name -> yunhe.pool.v1.ReportNodeResponse.Power
-	0,  // 10: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	51, // 11: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
-	51, // 12: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
-	14, // 13: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
-	9,  // 14: yunhe.pool.v1.PoolNode.figures:type_name -> yunhe.pool.v1.PoolFigures
-	15, // 15: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
-	0,  // 16: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
-	1,  // 17: yunhe.pool.v1.SetPoolDeviceRequest.virtualization:type_name -> yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
-	51, // 18: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
-	20, // 19: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
-	20, // 20: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
-	51, // 21: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
-	26, // 22: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
-	26, // 23: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
-	2,  // 24: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
-	3,  // 25: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	3,  // 26: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
-	32, // 27: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	4,  // 28: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
-	32, // 29: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	51, // 30: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
-	51, // 31: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
-	51, // 32: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
-	51, // 33: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
-	32, // 34: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
-	35, // 35: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
-	4,  // 36: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
-	35, // 37: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
-	5,  // 38: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
-	7,  // 39: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
-	10, // 40: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
-	11, // 41: yunhe.pool.v1.PoolService.AttendNode:input_type -> yunhe.pool.v1.AttendNodeRequest
-	16, // 42: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
-	18, // 43: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
-	19, // 44: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
-	21, // 45: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
-	23, // 46: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
-	24, // 47: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
-	27, // 48: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
-	29, // 49: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
-	30, // 50: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
-	33, // 51: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
-	34, // 52: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
-	36, // 53: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
-	37, // 54: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
-	39, // 55: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
-	41, // 56: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
-	42, // 57: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
-	43, // 58: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
-	6,  // 59: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
-	8,  // 60: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
-	13, // 61: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
-	12, // 62: yunhe.pool.v1.PoolService.AttendNode:output_type -> yunhe.pool.v1.AttendNodeResponse
-	17, // 63: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
-	15, // 64: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
-	15, // 65: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
-	22, // 66: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
-	20, // 67: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
-	25, // 68: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
-	28, // 69: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
-	26, // 70: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
-	31, // 71: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
-	32, // 72: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	32, // 73: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
-	35, // 74: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
-	38, // 75: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
-	40, // 76: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
-	35, // 77: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
-	35, // 78: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
-	35, // 79: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
-	59, // [59:80] is the sub-list for method output_type
-	38, // [38:59] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	51, // 10: yunhe.pool.v1.ReportNodeResponse.groups:type_name -> yunhe.pool.v1.ReportNodeResponse.Group
+	0,  // 11: yunhe.pool.v1.PoolNode.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
+	52, // 12: yunhe.pool.v1.PoolNode.joined_at:type_name -> google.protobuf.Timestamp
+	52, // 13: yunhe.pool.v1.PoolNode.last_seen_at:type_name -> google.protobuf.Timestamp
+	14, // 14: yunhe.pool.v1.PoolNode.devices:type_name -> yunhe.pool.v1.PoolDevice
+	9,  // 15: yunhe.pool.v1.PoolNode.figures:type_name -> yunhe.pool.v1.PoolFigures
+	15, // 16: yunhe.pool.v1.ListPoolNodesResponse.nodes:type_name -> yunhe.pool.v1.PoolNode
+	0,  // 17: yunhe.pool.v1.SetPoolNodeRequest.mode:type_name -> yunhe.pool.v1.PoolNode.Mode
+	1,  // 18: yunhe.pool.v1.SetPoolDeviceRequest.virtualization:type_name -> yunhe.pool.v1.SetPoolDeviceRequest.Virtualization
+	52, // 19: yunhe.pool.v1.SliceSpec.updated_at:type_name -> google.protobuf.Timestamp
+	20, // 20: yunhe.pool.v1.ListSliceSpecsResponse.specs:type_name -> yunhe.pool.v1.SliceSpec
+	20, // 21: yunhe.pool.v1.SetSliceSpecRequest.spec:type_name -> yunhe.pool.v1.SliceSpec
+	52, // 22: yunhe.pool.v1.PoolGroup.updated_at:type_name -> google.protobuf.Timestamp
+	26, // 23: yunhe.pool.v1.ListPoolGroupsResponse.groups:type_name -> yunhe.pool.v1.PoolGroup
+	26, // 24: yunhe.pool.v1.SetPoolGroupRequest.group:type_name -> yunhe.pool.v1.PoolGroup
+	2,  // 25: yunhe.pool.v1.PoolPolicy.local:type_name -> yunhe.pool.v1.PoolPolicy.Local
+	3,  // 26: yunhe.pool.v1.PoolPolicy.nodes:type_name -> yunhe.pool.v1.PoolPolicy.Spread
+	3,  // 27: yunhe.pool.v1.PoolPolicy.devices:type_name -> yunhe.pool.v1.PoolPolicy.Spread
+	32, // 28: yunhe.pool.v1.SetPoolPolicyRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	4,  // 29: yunhe.pool.v1.Slice.state:type_name -> yunhe.pool.v1.Slice.State
+	32, // 30: yunhe.pool.v1.Slice.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	52, // 31: yunhe.pool.v1.Slice.created_at:type_name -> google.protobuf.Timestamp
+	52, // 32: yunhe.pool.v1.Slice.assigned_at:type_name -> google.protobuf.Timestamp
+	52, // 33: yunhe.pool.v1.Slice.started_at:type_name -> google.protobuf.Timestamp
+	52, // 34: yunhe.pool.v1.Slice.ended_at:type_name -> google.protobuf.Timestamp
+	32, // 35: yunhe.pool.v1.RequestSliceRequest.policy:type_name -> yunhe.pool.v1.PoolPolicy
+	35, // 36: yunhe.pool.v1.AwaitSliceResponse.slice:type_name -> yunhe.pool.v1.Slice
+	4,  // 37: yunhe.pool.v1.ListSlicesRequest.states:type_name -> yunhe.pool.v1.Slice.State
+	35, // 38: yunhe.pool.v1.ListSlicesResponse.slices:type_name -> yunhe.pool.v1.Slice
+	5,  // 39: yunhe.pool.v1.PoolService.CreateNodeToken:input_type -> yunhe.pool.v1.CreateNodeTokenRequest
+	7,  // 40: yunhe.pool.v1.PoolService.JoinNode:input_type -> yunhe.pool.v1.JoinNodeRequest
+	10, // 41: yunhe.pool.v1.PoolService.ReportNode:input_type -> yunhe.pool.v1.ReportNodeRequest
+	11, // 42: yunhe.pool.v1.PoolService.AttendNode:input_type -> yunhe.pool.v1.AttendNodeRequest
+	16, // 43: yunhe.pool.v1.PoolService.ListPoolNodes:input_type -> yunhe.pool.v1.ListPoolNodesRequest
+	18, // 44: yunhe.pool.v1.PoolService.SetPoolNode:input_type -> yunhe.pool.v1.SetPoolNodeRequest
+	19, // 45: yunhe.pool.v1.PoolService.SetPoolDevice:input_type -> yunhe.pool.v1.SetPoolDeviceRequest
+	21, // 46: yunhe.pool.v1.PoolService.ListSliceSpecs:input_type -> yunhe.pool.v1.ListSliceSpecsRequest
+	23, // 47: yunhe.pool.v1.PoolService.SetSliceSpec:input_type -> yunhe.pool.v1.SetSliceSpecRequest
+	24, // 48: yunhe.pool.v1.PoolService.DeleteSliceSpec:input_type -> yunhe.pool.v1.DeleteSliceSpecRequest
+	27, // 49: yunhe.pool.v1.PoolService.ListPoolGroups:input_type -> yunhe.pool.v1.ListPoolGroupsRequest
+	29, // 50: yunhe.pool.v1.PoolService.SetPoolGroup:input_type -> yunhe.pool.v1.SetPoolGroupRequest
+	30, // 51: yunhe.pool.v1.PoolService.DeletePoolGroup:input_type -> yunhe.pool.v1.DeletePoolGroupRequest
+	33, // 52: yunhe.pool.v1.PoolService.GetPoolPolicy:input_type -> yunhe.pool.v1.GetPoolPolicyRequest
+	34, // 53: yunhe.pool.v1.PoolService.SetPoolPolicy:input_type -> yunhe.pool.v1.SetPoolPolicyRequest
+	36, // 54: yunhe.pool.v1.PoolService.RequestSlice:input_type -> yunhe.pool.v1.RequestSliceRequest
+	37, // 55: yunhe.pool.v1.PoolService.AwaitSlice:input_type -> yunhe.pool.v1.AwaitSliceRequest
+	39, // 56: yunhe.pool.v1.PoolService.ListSlices:input_type -> yunhe.pool.v1.ListSlicesRequest
+	41, // 57: yunhe.pool.v1.PoolService.ResizeSlice:input_type -> yunhe.pool.v1.ResizeSliceRequest
+	42, // 58: yunhe.pool.v1.PoolService.MoveSlice:input_type -> yunhe.pool.v1.MoveSliceRequest
+	43, // 59: yunhe.pool.v1.PoolService.ReleaseSlice:input_type -> yunhe.pool.v1.ReleaseSliceRequest
+	6,  // 60: yunhe.pool.v1.PoolService.CreateNodeToken:output_type -> yunhe.pool.v1.CreateNodeTokenResponse
+	8,  // 61: yunhe.pool.v1.PoolService.JoinNode:output_type -> yunhe.pool.v1.JoinNodeResponse
+	13, // 62: yunhe.pool.v1.PoolService.ReportNode:output_type -> yunhe.pool.v1.ReportNodeResponse
+	12, // 63: yunhe.pool.v1.PoolService.AttendNode:output_type -> yunhe.pool.v1.AttendNodeResponse
+	17, // 64: yunhe.pool.v1.PoolService.ListPoolNodes:output_type -> yunhe.pool.v1.ListPoolNodesResponse
+	15, // 65: yunhe.pool.v1.PoolService.SetPoolNode:output_type -> yunhe.pool.v1.PoolNode
+	15, // 66: yunhe.pool.v1.PoolService.SetPoolDevice:output_type -> yunhe.pool.v1.PoolNode
+	22, // 67: yunhe.pool.v1.PoolService.ListSliceSpecs:output_type -> yunhe.pool.v1.ListSliceSpecsResponse
+	20, // 68: yunhe.pool.v1.PoolService.SetSliceSpec:output_type -> yunhe.pool.v1.SliceSpec
+	25, // 69: yunhe.pool.v1.PoolService.DeleteSliceSpec:output_type -> yunhe.pool.v1.DeleteSliceSpecResponse
+	28, // 70: yunhe.pool.v1.PoolService.ListPoolGroups:output_type -> yunhe.pool.v1.ListPoolGroupsResponse
+	26, // 71: yunhe.pool.v1.PoolService.SetPoolGroup:output_type -> yunhe.pool.v1.PoolGroup
+	31, // 72: yunhe.pool.v1.PoolService.DeletePoolGroup:output_type -> yunhe.pool.v1.DeletePoolGroupResponse
+	32, // 73: yunhe.pool.v1.PoolService.GetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	32, // 74: yunhe.pool.v1.PoolService.SetPoolPolicy:output_type -> yunhe.pool.v1.PoolPolicy
+	35, // 75: yunhe.pool.v1.PoolService.RequestSlice:output_type -> yunhe.pool.v1.Slice
+	38, // 76: yunhe.pool.v1.PoolService.AwaitSlice:output_type -> yunhe.pool.v1.AwaitSliceResponse
+	40, // 77: yunhe.pool.v1.PoolService.ListSlices:output_type -> yunhe.pool.v1.ListSlicesResponse
+	35, // 78: yunhe.pool.v1.PoolService.ResizeSlice:output_type -> yunhe.pool.v1.Slice
+	35, // 79: yunhe.pool.v1.PoolService.MoveSlice:output_type -> yunhe.pool.v1.Slice
+	35, // 80: yunhe.pool.v1.PoolService.ReleaseSlice:output_type -> yunhe.pool.v1.Slice
+	60, // [60:81] is the sub-list for method output_type
+	39, // [39:60] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_pool_v1_pool_proto_init() }
@@ -4475,7 +4543,7 @@ func file_yunhe_pool_v1_pool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_pool_v1_pool_proto_rawDesc), len(file_yunhe_pool_v1_pool_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
