@@ -341,3 +341,27 @@ func TestPoison(t *testing.T) {
 	victim.end()
 	own.end()
 }
+
+// TestLateWork: what the program has kept back until its turn was over is computed in
+// a turn, and charged, too.
+func TestLateWork(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	task, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 16 * mib})
+	output(t, run("late", "1")) // its kernel is compiled
+	had := func() time.Duration {
+		k, ok := taskOf(t, dial(t, n.unix), task.ID)
+		if !ok {
+			t.Fatal("the task has ended")
+		}
+		return k.Busy
+	}
+	before := had()
+	var took time.Duration
+	if _, err := fmt.Sscanf(output(t, run("late", "10")), "took %d\n", &took); err != nil {
+		t.Fatal(err)
+	}
+	if charged := had() - before; charged < took*9/10 {
+		t.Errorf("it was charged %s for kernels of %s", charged, took)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -76,6 +77,8 @@ func put(path string, want []byte, mode os.FileMode) error {
 	if got, err := os.ReadFile(path); err == nil && string(got) == string(want) {
 		return nil
 	}
+	syscall.ForkLock.RLock() // a child that had the file open to write to it would keep it from being started
+	defer syscall.ForkLock.RUnlock()
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-")
 	if err != nil {
 		return fault.Wrap(fault.Invalid, err, "%s cannot be written", path)

@@ -1153,7 +1153,11 @@ static cl_event CL_API_CALL yp_clCreateUserEvent(cl_context c, cl_int *err) {
   object *o = yp_new(EVENT, obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.event.type = CL_COMMAND_USER;
-  cl_int bad = yp_status(o->node, OP_user_event, obj(c)->id, o->id);
+  yp_begin(o->node, OP_user_event);
+  yp_word(obj(c)->id);
+  yp_proof();
+  yp_word(o->id);
+  cl_int bad = yp_end();
   if (bad) yp_destroy(o), o = NULL;
   else yp_user_event_made(o->node);
   if (err) *err = bad;

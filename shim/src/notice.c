@@ -17,6 +17,7 @@ typedef struct notice {
   cl_int when;
   void(CL_CALLBACK *call)(cl_event, cl_int, void *);
   void *data;
+  bool own;     /* the library's: it is quick, and what the program waits for may wait for it */
   object *lane; /* NULL: it is alone */
   struct notice *next, *after; /* of its lane, of the crowd */
   cl_command_queue queue;
@@ -138,15 +139,21 @@ static void put(notice *n) {
   crowd.last = n;
 }
 
+/* tell_next tells a notice, and returns the next of its lane, if there is a thread to spare for that. */
+static notice *tell_next(notice *n, bool spare) {
+  object *lane = n->lane;
+  tell(n);
+  pthread_mutex_lock(&noticing);
+  notice *next = lane ? lane->notices = n->next : NULL; /* nothing comes before it */
+  if (next && !(spare && crowd.threads <= WAITING)) put(next), next = NULL;
+  pthread_mutex_unlock(&noticing);
+  told(n); /* the lane may go now, if nothing is left of it */
+  return next;
+}
+
 static void *serve(void *first) {
   for (notice *n = first, *next; n; n = next) {
-    object *lane = n->lane;
-    tell(n);
-    pthread_mutex_lock(&noticing);
-    next = lane ? lane->notices = n->next : NULL; /* nothing comes before it */
-    if (next && crowd.threads > WAITING) put(next), next = NULL;
-    pthread_mutex_unlock(&noticing);
-    told(n); /* the lane may go now, if nothing is left of it */
+    next = tell_next(n, true);
     pthread_mutex_lock(&noticing);
     if (!next && crowd.threads <= WAITING) next = take();
     if (!next) crowd.threads--;
@@ -182,12 +189,17 @@ static void *watch(void *none) {
   while (crowd.first || crowd.threads > WAITING) { /* such a thread may have more for it */
     bool some = false;
     notice *n;
-    for (int i = 0; i < AT_ONCE && crowd.threads < MOST && (n = take()); i++) {
+    for (int i = 0; i < AT_ONCE && (n = take()); i++) {
       cl_int status;
-      pthread_mutex_unlock(&noticing);
-      bool so = there(n, &status);
-      pthread_mutex_lock(&noticing);
-      if (so && served(n)) some = true;
+      const bool own = n->own;
+      bool so = own || crowd.threads < MOST;
+      if (so) {
+        pthread_mutex_unlock(&noticing);
+        so = there(n, &status);
+        if (so && own) tell_next(n, false);
+        pthread_mutex_lock(&noticing);
+      }
+      if (so && (own || served(n))) some = true;
       else put(n);
     }
     pause = some || crowd.hearers ? SHORT : pause < LONG ? 2 * pause : LONG;
@@ -215,15 +227,15 @@ static object *lane_of(cl_event e) {
   return o->parent->kind == QUEUE && yp_ordered(o->parent) ? o->parent : o;
 }
 
-/* yp_notice has a function called when a command has come so far, at one node or several. Callbacks may take as long as
- * they like. One that comes before what the thread of its lane waits for is a lane of its own. */
-cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) {
+/* noted has a function called when a command has come so far. One that comes before what the thread of its lane waits for
+ * is a lane of its own. */
+static cl_int noted(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data, bool own) {
   if (!call || (when != CL_COMPLETE && when != CL_RUNNING && when != CL_SUBMITTED)) return CL_INVALID_VALUE;
   notice *n = malloc(sizeof *n);
   object *of = lane_of(h);
   bool ok = true;
   if (!n) return CL_OUT_OF_HOST_MEMORY;
-  *n = (notice){.event = h, .when = when, .call = call, .data = data};
+  *n = (notice){.event = h, .when = when, .call = call, .data = data, .own = own};
   obj(h)->dispatch->clRetainEvent(h);
   obj(h)->dispatch->clGetEventInfo(h, CL_EVENT_COMMAND_QUEUE, sizeof n->queue, &n->queue, NULL);
   pthread_mutex_lock(&noticing);
@@ -244,3 +256,10 @@ cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_i
   if (!ok) told(n);
   return ok ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
 }
+
+/* yp_notice has a function of the program called when a command has come so far, at one node or several. It may take as
+ * long as it likes. */
+cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) { return noted(h, when, call, data, false); }
+
+/* yp_when_over has a function of the library's, which takes no time, called when a command has ended, whatever the program's do. */
+cl_int yp_when_over(cl_event h, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data) { return noted(h, CL_COMPLETE, call, data, true); }

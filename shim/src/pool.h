@@ -194,6 +194,7 @@ uint64_t yp_notices(void); /* see notice.c */
 bool yp_thread(void *(*run)(void *), void *with);
 void yp_hear(cl_uint n, const cl_event *events, cl_command_queue q, uint64_t until);
 cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data);
+cl_int yp_when_over(cl_event h, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data);
 
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);
 cl_mem_flags yp_flags_of(cl_mem_flags flags, cl_mem_flags buffer);

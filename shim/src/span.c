@@ -13,10 +13,13 @@
  * what it is given pointers to, and what it is said to reach beside that.
  *
  * A command that waits for one at another node, or needs what one there writes,
- * is sent when that has ended: the call waits. A command that waits for an event
- * that the program sets itself, directly or not, is put aside until then, so that
- * no call waits for the program, and so is what comes behind it in a queue that
- * keeps order. A thread for each node brings what those need, and sends them. */
+ * is sent at once and waits, at its node, for a gate: an event that this process
+ * sets when that has ended, or its contents have come. Threads bring these in the
+ * order in which they were asked for, so none waits for a later one. Where the program
+ * waits anyway, no gate is made. A command that waits for an event that the program
+ * sets itself, directly or not, is put aside until then, as nothing says in which order
+ * memory will be used, and so is what comes behind it in a queue that keeps order. A
+ * thread for each node sends them. */
 #include "pool.h"
 #include <stddef.h>
 
@@ -24,6 +27,7 @@
 
 enum { SPAN = 64 };            /* added to the kinds of objects of one node */
 enum { PIECE = 16 << 20 };     /* bytes copied between nodes at once */
+enum { MOVERS = 8 };           /* threads that do so, at most */
 enum { MOST_PATTERN = 128 };
 enum { OF_BUFFER = CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR }; /* a part or an image of a buffer has them of that */
 enum { OF_HOST = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS }; /* looked at here only: copies between nodes read and write all memory */
@@ -35,6 +39,14 @@ typedef struct {
   size_t end;
   uint32_t at;
 } part;
+
+/* writer is a command of a queue that wrote bytes of memory at a node: where the queue keeps order, the last one for all. */
+typedef struct {
+  int node;
+  uint64_t queue;
+  size_t from, to;
+  cl_event done;
+} writer;
 
 typedef struct {
   size_t size;
@@ -71,6 +83,7 @@ struct span {
       int nodes[YP_NODES];
       cl_device_id devices[YP_NODES]; /* by node: the whole one or a part of it */
       cl_command_queue movers[YP_NODES]; /* queues of copies between nodes */
+      cl_int lost; /* why contents did not come to a node: from then on memory is not what it should be */
     } ctx;
     struct {
       cl_command_queue_properties flags;
@@ -86,8 +99,8 @@ struct span {
       cl_image_desc desc;
       part *parts; /* of what is no part of other memory */
       size_t n;
-      uint32_t coming;              /* nodes to which contents are being brought */
-      cl_event written[YP_NODES];   /* of the last command that wrote here, at each node */
+      writer *writers; /* those that are not known to have ended */
+      size_t written, room; /* how many */
       mapping *maps;
       bool listed; /* as in object */
     } mem;
@@ -126,9 +139,25 @@ typedef struct command {
   struct command *next;
 } command;
 
+/* arrival is bytes of memory, from one up to another, that are on their way to a node, which is said to have them already. */
+typedef struct arrival {
+  span *root;
+  size_t from, to;
+  int source, node;
+  cl_command_queue out, in;
+  cl_mem old, new;
+  cl_event *after; /* of what wrote them at the source */
+  cl_uint afters;
+  cl_event gate;  /* at the node; NULL: no command waits for it there */
+  bool begun;
+  struct arrival *next;
+} arrival;
+
 /* lock guards everything here. It is not held while a program waits, nor while contents are on their way. */
 static pthread_mutex_t lock;
 static pthread_cond_t settled; /* a command was put aside or sent, an event has ended, contents have come */
+static arrival *arrivals, **last_arrival; /* in their order */
+static int movers;                        /* threads that see to them */
 static span *spans;
 static command *aside, **last_aside; /* in their order */
 static bool sends[YP_NODES];         /* a thread sends what was put aside for the node */
@@ -198,10 +227,22 @@ static void release_in(span *o, int node) {
   }
 }
 
+/* keep_writers lets go those of a node, or those that have ended (-1). */
+static void keep_writers(span *m, int node) {
+  size_t n = 0;
+  for (size_t i = 0; i < m->u.mem.written; i++) {
+    writer *w = &m->u.mem.writers[i];
+    cl_int status = CL_COMPLETE;
+    bool over = node == w->node || (node < 0 && (D.clGetEventInfo(w->done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL) || status <= CL_COMPLETE));
+    if (over) D.clReleaseEvent(w->done);
+    else m->u.mem.writers[n++] = *w;
+  }
+  m->u.mem.written = n;
+}
+
 static void forget_in(span *m, int node) {
   release_in(m, node);
-  if (m->u.mem.written[node]) D.clReleaseEvent(m->u.mem.written[node]);
-  m->u.mem.written[node] = NULL;
+  keep_writers(m, node);
 }
 
 static void free_args(arg *args, cl_uint n) {
@@ -233,7 +274,7 @@ static void gone(span *o) {
   span *context = o->context, *parent = o->parent;
   switch (o->kind - SPAN) {
   case CONTEXT: free(o->u.ctx.properties); break;
-  case MEM: free(o->u.mem.parts); break;
+  case MEM: free(o->u.mem.parts), free(o->u.mem.writers); break;
   case KERNEL: free_args(o->u.kernel.args, o->u.kernel.n), free(o->u.kernel.reached), free(o->u.kernel.bound); break;
   }
   o->kind = 0;
@@ -645,41 +686,35 @@ static cl_command_queue mover(span *c, int node, cl_int *err) {
   return c->u.ctx.movers[node];
 }
 
-/* fetch copies bytes of memory, or an image, from one node to another. The caller has the lock, but not meanwhile. */
-static cl_int fetch(span *m, size_t from, size_t to, int source, int node) {
-  cl_int bad;
-  cl_command_queue out = mover(m->context, source, &bad), in = bad ? NULL : mover(m->context, node, &bad);
-  cl_mem new = bad ? NULL : view(m, node, NULL, &bad), old = m->in[source];
-  cl_event written = m->u.mem.written[source];
-  if (bad) return bad;
-  if (written) D.clRetainEvent(written);
-  leave();
-  if (written) D.clWaitForEvents(1, &written), D.clReleaseEvent(written); /* what has failed has come to its end, too */
-  size_t origin[3] = {0}, region[3] = {0}, size = to - from < PIECE ? to - from : PIECE;
-  if (m->u.mem.image) {
-    const cl_image_desc *d = &m->u.mem.desc;
+/* fetch copies what arrives, bytes of memory or an image, when what wrote it has ended. */
+static cl_int fetch(const arrival *x) {
+  cl_int bad = CL_SUCCESS;
+  for (cl_uint i = 0; i < x->afters; i++) D.clWaitForEvents(1, &x->after[i]); /* what has failed has come to its end, too */
+  size_t origin[3] = {0}, region[3] = {0}, size = x->to - x->from < PIECE ? x->to - x->from : PIECE;
+  const bool image = x->root->u.mem.image;
+  if (image) {
+    const cl_image_desc *d = &x->root->u.mem.desc;
     bool flat = d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
     region[0] = d->image_width, region[1] = flat ? d->image_array_size : d->image_height, region[2] = d->image_type == CL_MEM_OBJECT_IMAGE2D_ARRAY ? d->image_array_size : d->image_depth;
     if (d->image_type == CL_MEM_OBJECT_IMAGE1D || d->image_type == CL_MEM_OBJECT_IMAGE1D_BUFFER) region[1] = 1;
     if (d->image_type != CL_MEM_OBJECT_IMAGE3D && d->image_type != CL_MEM_OBJECT_IMAGE2D_ARRAY) region[2] = 1;
-    bad = D.clGetImageInfo(old, CL_IMAGE_ELEMENT_SIZE, sizeof size, &size, NULL);
+    bad = D.clGetImageInfo(x->old, CL_IMAGE_ELEMENT_SIZE, sizeof size, &size, NULL);
     size *= region[0] * region[1] * region[2];
   }
   uint8_t *p = bad ? NULL : malloc(size);
   if (!p) {
     if (!bad) bad = CL_OUT_OF_HOST_MEMORY;
-  } else if (m->u.mem.image) {
-    bad = D.clEnqueueReadImage(out, old, CL_TRUE, origin, region, 0, 0, p, 0, NULL, NULL);
-    if (!bad) bad = D.clEnqueueWriteImage(in, new, CL_TRUE, origin, region, 0, 0, p, 0, NULL, NULL);
+  } else if (image) {
+    bad = D.clEnqueueReadImage(x->out, x->old, CL_TRUE, origin, region, 0, 0, p, 0, NULL, NULL);
+    if (!bad) bad = D.clEnqueueWriteImage(x->in, x->new, CL_TRUE, origin, region, 0, 0, p, 0, NULL, NULL);
   } else {
-    for (size_t n; from < to && !bad; from += n) {
-      n = to - from < size ? to - from : size;
-      bad = D.clEnqueueReadBuffer(out, old, CL_TRUE, from, n, p, 0, NULL, NULL);
-      if (!bad) bad = D.clEnqueueWriteBuffer(in, new, CL_TRUE, from, n, p, 0, NULL, NULL);
+    for (size_t n, at = x->from; at < x->to && !bad; at += n) {
+      n = x->to - at < size ? x->to - at : size;
+      bad = D.clEnqueueReadBuffer(x->out, x->old, CL_TRUE, at, n, p, 0, NULL, NULL);
+      if (!bad) bad = D.clEnqueueWriteBuffer(x->in, x->new, CL_TRUE, at, n, p, 0, NULL, NULL);
     }
   }
   free(p);
-  pthread_mutex_lock(&lock);
   return bad;
 }
 
@@ -723,25 +758,84 @@ static bool mark(span *r, size_t from, size_t to, uint32_t there, uint32_t with)
   return true;
 }
 
-/* bring brings to a node what it lacks, or waits until somebody who does has. The caller has the lock, but not meanwhile. */
-static cl_int bring(lack l, int node) {
-  const uint32_t bit = 1u << node;
-  if (l.root->u.mem.coming & bit) return await(), CL_SUCCESS;
-  cl_int bad = CL_OUT_OF_RESOURCES;
-  l.root->u.mem.coming |= bit, l.root->holds++;
-  for (int s = 0; s < YP_NODES && bad; s++)
-    if (l.at & 1u << s) bad = fetch(l.root, l.from, l.to, s, node);
-  if (!bad && !mark(l.root, l.from, l.to, bit, l.at)) bad = CL_OUT_OF_HOST_MEMORY;
-  l.root->u.mem.coming &= ~bit, l.root->holds--, gone(l.root);
-  pthread_cond_broadcast(&settled);
-  return bad;
+/* comes reports whether contents of memory are on their way to a node, among those asked for before others. */
+static bool comes(const span *root, int node, const arrival *before) {
+  for (const arrival *x = arrivals; x != before; x = x->next)
+    if (x->root == root && x->node == node) return true;
+  return false;
 }
 
-/* acquire brings the newest contents of a part of memory to a node, as bring does. */
+static void let_go(arrival *x) {
+  for (cl_uint i = 0; i < x->afters; i++) D.clReleaseEvent(x->after[i]);
+  free(x->after);
+}
+
+/* move_all brings what is to be brought, the first first, until there is nothing. */
+static void *move_all(void *none) {
+  pthread_mutex_lock(&lock);
+  arrival *x;
+  while (x = arrivals, true) {
+    while (x && x->begun) x = x->next;
+    if (!x) break;
+    x->begun = true;
+    while (comes(x->root, x->source, x)) await();
+    leave();
+    cl_int bad = fetch(x);
+    pthread_mutex_lock(&lock);
+    arrival **at = &arrivals;
+    while (*at != x) at = &(*at)->next;
+    if (!(*at = x->next)) last_arrival = at;
+    if (bad) x->root->context->u.ctx.lost = bad;
+    pthread_cond_broadcast(&settled);
+    leave();
+    if (x->gate) D.clSetUserEventStatus(x->gate, bad ? bad : CL_COMPLETE), D.clReleaseEvent(x->gate);
+    let_go(x);
+    pthread_mutex_lock(&lock);
+    x->root->holds--, gone(x->root);
+    free(x);
+  }
+  movers--;
+  leave();
+  return none;
+}
+
+/* bring has what a node lacks brought there. The caller has the lock. */
+static cl_int bring(lack l, int node) {
+  arrival *x = calloc(1, sizeof *x);
+  if (!x) return CL_OUT_OF_HOST_MEMORY;
+  span *root = l.root, *c = root->context;
+  cl_int bad = CL_SUCCESS;
+  int source = -1;
+  for (int s = 0; s < YP_NODES; s++)
+    if (l.at & 1u << s && (source < 0 || comes(root, source, NULL))) source = s;
+  *x = (arrival){.root = root, .from = l.from, .to = l.to, .source = source, .node = node, .old = root->in[source]};
+  x->after = calloc(root->u.mem.written + 1, sizeof *x->after);
+  if (!x->after) bad = CL_OUT_OF_HOST_MEMORY;
+  for (size_t i = 0; !bad && i < root->u.mem.written; i++) {
+    const writer *w = &root->u.mem.writers[i];
+    if (w->node == source && w->from < l.to && l.from < w->to) D.clRetainEvent(x->after[x->afters++] = w->done);
+  }
+  if (!bad) x->out = mover(c, source, &bad);
+  if (!bad) x->in = mover(c, node, &bad);
+  if (!bad) x->new = view(root, node, NULL, &bad);
+  if (!bad && movers < MOVERS) {
+    if (yp_thread(move_all, NULL)) movers++;
+    else if (!movers) bad = CL_OUT_OF_HOST_MEMORY;
+  }
+  if (!bad && !mark(root, l.from, l.to, 1u << node, l.at)) bad = CL_OUT_OF_HOST_MEMORY;
+  if (bad) return let_go(x), free(x), bad;
+  root->holds++;
+  *last_arrival = x, last_arrival = &x->next;
+  return CL_SUCCESS;
+}
+
+/* acquire brings the newest contents of a part of memory to a node, and waits. The caller has the lock, but not meanwhile. */
 static cl_int acquire(span *m, size_t at, size_t n, int node) {
   cl_int bad = CL_SUCCESS;
   for (lack l; !bad && lacks(m, at, n, node, &l);) bad = bring(l, node);
-  return bad;
+  const span *root = range(m, &at, &n);
+  while (!bad && comes(root, node, NULL)) await();
+  return bad ? bad : m->context->u.ctx.lost;
 }
 
 /* borders makes room to say of a part of memory that it was written. */
@@ -750,14 +844,46 @@ static cl_int borders(span *m, size_t at, size_t n) {
   return split(r, at) && split(r, at + n) ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
 }
 
-/* wrote says that a part of memory, which has borders, is newest at a node, when a command is done. */
-static void wrote(span *m, size_t at, size_t n, int node, cl_event done) {
+/* add_writer notes who wrote to a root of memory. What comes later in a queue that keeps order stands for what came before;
+ * of another's a marker does, when they are many. */
+static void add_writer(span *r, writer w, cl_command_queue q) {
+  enum { FEW = 16 };
+  const bool ordered = yp_ordered(obj(q));
+  size_t of = 0, n = 0;
+  for (size_t i = 0; i < r->u.mem.written; i++) of += r->u.mem.writers[i].node == w.node && r->u.mem.writers[i].queue == w.queue;
+  cl_event all = NULL;
+  if (!ordered && of >= FEW && D.clEnqueueMarkerWithWaitList(q, 0, NULL, &all)) all = NULL;
+  D.clRetainEvent(w.done);
+  if (all) D.clReleaseEvent(w.done), w.done = all;
+  for (size_t i = 0; i < r->u.mem.written; i++) {
+    const writer *o = &r->u.mem.writers[i];
+    if (!(ordered || all) || o->node != w.node || o->queue != w.queue) {
+      r->u.mem.writers[n++] = *o;
+      continue;
+    }
+    if (o->from < w.from) w.from = o->from;
+    if (o->to > w.to) w.to = o->to;
+    D.clReleaseEvent(o->done);
+  }
+  if ((r->u.mem.written = n) >= r->u.mem.room) {
+    keep_writers(r, -1);
+    n = r->u.mem.written < FEW ? FEW : 2 * r->u.mem.written;
+    writer *more = realloc(r->u.mem.writers, n * sizeof *more);
+    if (!more) {
+      D.clWaitForEvents(1, &w.done), D.clReleaseEvent(w.done);
+      return;
+    }
+    r->u.mem.writers = more, r->u.mem.room = n;
+  }
+  r->u.mem.writers[r->u.mem.written++] = w;
+}
+
+/* wrote says that a part of memory, which has borders, is newest at a node, when a command of a queue there is done. */
+static void wrote(span *m, size_t at, size_t n, int node, cl_command_queue q, cl_event done) {
   span *r = range(m, &at, &n);
   if (!n) return;
   mark(r, at, at + n, 1u << node, 0);
-  D.clRetainEvent(done);
-  if (r->u.mem.written[node]) D.clReleaseEvent(r->u.mem.written[node]);
-  r->u.mem.written[node] = done;
+  add_writer(r, (writer){node, obj(q)->id, at, at + n, done}, q);
 }
 
 /* Commands. */
@@ -801,8 +927,8 @@ static cl_int launch(command *c, int node, cl_command_queue q, cl_uint n, const 
   }
   if (!bad) bad = c->type == CL_COMMAND_TASK ? D.clEnqueueTask(q, k->in[node], WAITS) : D.clEnqueueNDRangeKernel(q, k->in[node], c->dims, c->offset, c->global, c->local, WAITS);
   for (cl_uint i = 0; i < k->u.kernel.n && !bad; i++)
-    if (is_memory(&args[i]) && !args[i].reads && !(args[i].object->u.mem.flags & CL_MEM_READ_ONLY)) wrote(args[i].object, 0, args[i].object->u.mem.size, node, *out);
-  for (size_t i = 0; i < k->u.kernel.reaches && !bad; i++) wrote(k->u.kernel.reached[i], 0, k->u.kernel.reached[i]->u.mem.size, node, *out);
+    if (is_memory(&args[i]) && !args[i].reads && !(args[i].object->u.mem.flags & CL_MEM_READ_ONLY)) wrote(args[i].object, 0, args[i].object->u.mem.size, node, q, *out);
+  for (size_t i = 0; i < k->u.kernel.reaches && !bad; i++) wrote(k->u.kernel.reached[i], 0, k->u.kernel.reached[i]->u.mem.size, node, q, *out);
   for (cl_uint i = 0; c->args && i < k->u.kernel.n; i++)
     if (!is_memory(&k->u.kernel.args[i])) set_in(k, i, &k->u.kernel.args[i], node);
   return bad;
@@ -894,14 +1020,38 @@ static bool needs(const command *c, lack *l) {
   return false;
 }
 
-/* run sends a command that waits for nothing elsewhere and whose node lacks nothing for it, and says how to wait for it
- * if `wanted`. The caller has the lock, but not while the program's memory is read or written. */
+static bool within(const span *m, const span *root) {
+  while (m && m != root) m = m->parent;
+  return m;
+}
+
+/* uses reports whether a command reads or writes some of a root of memory. */
+static bool uses(const command *c, const span *root) {
+  const span *k = c->kernel;
+  const arg *args = c->args ? c->args : k ? k->u.kernel.args : NULL;
+  bool so = within(c->from, root) || within(c->to, root);
+  for (cl_uint i = 0; i < c->mems && !so; i++) so = within(c->mem[i], root);
+  for (cl_uint i = 0; k && i < k->u.kernel.n && !so; i++) so = is_memory(&args[i]) && within(args[i].object, root);
+  for (size_t i = 0; k && i < k->u.kernel.reaches && !so; i++) so = within(k->u.kernel.reached[i], root);
+  return so;
+}
+
+/* coming is the first of some arrivals at a command's node whose memory it uses. */
+static arrival *coming(const command *c, arrival *x) {
+  while (x && !(x->node == at_node(c) && uses(c, x->root))) x = x->next;
+  return x;
+}
+
+/* run sends a command of which ready has said that it can be, and says how to wait for it if `wanted`. The caller has the
+ * lock, but not while the program's memory is read or written. */
 static cl_int run(command *c, bool wanted, cl_event *event) {
   int node = at_node(c);
   span *ctx = c->queue->context, *from = c->from, *to = c->to;
   cl_int bad = CL_SUCCESS;
   cl_command_queue q = node == c->queue->node ? c->queue->in[node] : mover(ctx, node, &bad);
-  cl_event list[c->waits + 1], *out = wanted || to || c->kernel || c->mems ? event : NULL;
+  cl_uint gates = 0;
+  for (arrival *x = arrivals; (x = coming(c, x)); x = x->next) gates++;
+  cl_event list[c->waits + gates + 1], *out = wanted || to || c->kernel || c->mems ? event : NULL;
   cl_uint n = 0;
   *event = NULL;
   for (cl_uint i = 0; i < c->waits && !bad; i++) {
@@ -914,7 +1064,15 @@ static cl_int run(command *c, bool wanted, cl_event *event) {
   for (cl_uint i = 0; i < c->mems && !bad; i++)
     if (!(c->flags & CL_MIGRATE_MEM_OBJECT_HOST)) view(c->mem[i], node, NULL, &bad);
   if (!bad && to) bad = borders(to, t.ta, t.tn);
-  if (bad) return bad;
+  const cl_uint own = n;
+  for (arrival *x = arrivals; !bad && (x = coming(c, x)); x = x->next) {
+    if (!x->gate) x->gate = D.clCreateUserEvent(ctx->in[node], &bad);
+    if (!bad) D.clRetainEvent(list[n++] = x->gate);
+  }
+  if (bad) { /* its node is gone */
+    while (n > own) D.clReleaseEvent(list[--n]);
+    return bad;
+  }
   span *held = c->host ? from ? from : to : NULL;
   if (held) {
     held->holds++;
@@ -939,14 +1097,15 @@ static cl_int run(command *c, bool wanted, cl_event *event) {
   case CL_COMMAND_BARRIER: bad = D.clEnqueueBarrierWithWaitList(q, WAITS); break;
   default: bad = D.clEnqueueMarkerWithWaitList(q, WAITS); break; /* markers, and what was done here */
   }
+  for (cl_uint i = own; i < n; i++) D.clReleaseEvent(list[i]);
   if (held) {
     pthread_mutex_lock(&lock);
     held->holds--;
   }
-  if (!bad && to && (!c->map || c->map->write)) wrote(to, t.ta, t.tn, node, *out);
+  if (!bad && to && (!c->map || c->map->write)) wrote(to, t.ta, t.tn, node, q, *out);
   if (!bad)
     for (cl_uint i = 0; i < c->mems; i++)
-      if (c->flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED && !(c->flags & CL_MIGRATE_MEM_OBJECT_HOST)) wrote(c->mem[i], 0, c->mem[i]->u.mem.size, node, *out);
+      if (c->flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED && !(c->flags & CL_MIGRATE_MEM_OBJECT_HOST)) wrote(c->mem[i], 0, c->mem[i]->u.mem.size, node, q, *out);
   if (held) gone(held);
   if (*event && !wanted) D.clReleaseEvent(*event), *event = NULL;
   return bad;
@@ -984,14 +1143,19 @@ static void sent(span *e, cl_int bad, void *in) {
   pthread_cond_broadcast(&settled);
 }
 
-/* has_ended is told by who watches an event. */
+/* has_ended is told by who watches an event, and opens its gates. */
 static void CL_CALLBACK has_ended(cl_event in, cl_int status, void *event) {
   span *e = event;
+  cl_event gates[YP_NODES];
+  int n = 0;
   (void)in;
   pthread_mutex_lock(&lock);
   over(e, status);
+  for (int i = 0; i < YP_NODES; i++)
+    if (i != e->node && e->in[i]) D.clRetainEvent(gates[n++] = e->in[i]);
   e->holds--, gone(e);
   leave();
+  while (n-- > 0) D.clSetUserEventStatus(gates[n], status < 0 ? status : CL_COMPLETE), D.clReleaseEvent(gates[n]);
 }
 
 /* queue_at is in which queue of a node a queue's commands are sent there. */
@@ -1003,11 +1167,49 @@ static void watch(span *e) {
   if (e->u.event.watched) return;
   D.clFlush(queue_at(e->parent, e->node));
   e->u.event.watched = true, e->holds++;
-  if (!yp_notice(in, CL_COMPLETE, has_ended, e)) return;
+  if (!yp_when_over(in, has_ended, e)) return;
   leave();
   cl_int status = D.clWaitForEvents(1, (cl_event *)&in);
   has_ended(in, status, e);
   pthread_mutex_lock(&lock);
+}
+
+/* gate makes an event at a node that is set when one of another node has ended. The caller has the lock. */
+static cl_int gate(span *e, int node) {
+  cl_int bad;
+  e->in[node] = D.clCreateUserEvent(e->context->in[node], &bad);
+  if (!bad) watch(e);
+  return bad;
+}
+
+/* ready sees to all that a command waits for elsewhere and that its node lacks for it, by gates if it can wait for these,
+ * and if it blocks also waits for what was put aside. The caller has the lock, but not while this waits. */
+static cl_int ready(const command *c) {
+  const int node = at_node(c);
+  const bool gates = !c->blocking && node == c->queue->node; /* in a queue of copies they would hold up those that open them */
+  cl_int bad = CL_SUCCESS;
+  while (!bad && !(bad = c->queue->context->u.ctx.lost)) {
+    lack l;
+    span *e;
+    if (c->blocking && early(c)) {
+      await();
+    } else if ((e = far(c)) && gates) {
+      bad = gate(e, node);
+    } else if (e) {
+      e->holds++;
+      leave();
+      wait_over(e);
+      pthread_mutex_lock(&lock);
+      e->holds--, gone(e);
+    } else if (needs(c, &l)) {
+      bad = bring(l, node);
+    } else if (!gates && coming(c, arrivals)) {
+      await();
+    } else {
+      break;
+    }
+  }
+  return bad;
 }
 
 /* next finds the first command that can be sent to a node. The caller has the lock. */
@@ -1015,14 +1217,10 @@ static command *next(int node) {
   for (command *c = aside; c; c = c->next) c->queue->u.queue.passed = c->queue->u.queue.fences_passed = 0;
   for (command *c = aside; c; c = c->next) {
     span *q = c->queue;
-    bool in_order = !(q->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE), ready = at_node(c) == node && !(in_order || orders(c) ? q->u.queue.passed : q->u.queue.fences_passed);
+    bool in_order = !(q->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE), can = at_node(c) == node && !(in_order || orders(c) ? q->u.queue.passed : q->u.queue.fences_passed);
     q->u.queue.passed++, q->u.queue.fences_passed += orders(c);
-    for (cl_uint i = 0; i < c->waits; i++) ready = ready && !pending(c->wait[i]);
-    if (!ready) continue;
-    span *e = far(c);
-    if (!e) return c;
-    watch(e);
-    if (e->u.event.over) return next(node); /* the lock was given back */
+    for (cl_uint i = 0; i < c->waits; i++) can = can && !pending(c->wait[i]);
+    if (can) return c;
   }
   return NULL;
 }
@@ -1043,10 +1241,9 @@ static void *send(void *node_) {
       await();
       continue;
     }
-    cl_int bad = CL_SUCCESS;
     cl_event in = NULL;
     span *q = c->queue;
-    for (lack l; !bad && needs(c, &l);) bad = bring(l, node);
+    cl_int bad = ready(c);
     if (!bad) bad = run(c, true, &in);
     if (in) D.clFlush(queue_at(q, node));
     command **at = &aside;
@@ -1095,29 +1292,6 @@ static cl_int put_aside(const command *c) {
   c->queue->u.queue.aside++, c->queue->u.queue.fences += orders(c);
   pthread_cond_broadcast(&settled);
   return CL_SUCCESS;
-}
-
-/* ready waits until a command can be sent, if it blocks also for what was put aside. The caller has the lock, but not meanwhile. */
-static cl_int ready(const command *c) {
-  cl_int bad = CL_SUCCESS;
-  lack l;
-  while (!bad) {
-    span *e;
-    if (c->blocking && early(c)) {
-      await();
-    } else if ((e = far(c))) {
-      e->holds++;
-      leave();
-      wait_over(e);
-      pthread_mutex_lock(&lock);
-      e->holds--, gone(e);
-    } else if (needs(c, &l)) {
-      bad = bring(l, at_node(c));
-    } else {
-      break;
-    }
-  }
-  return bad;
 }
 
 static cl_command_type told_as(const command *c) { return c->as ? c->as : c->type; }
@@ -1321,7 +1495,7 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
     if (e) release(e, EVENT, 0);
   }
   pthread_mutex_lock(&lock);
-  if (!bad && !late && !(flags & CL_MAP_WRITE_INVALIDATE_REGION)) bad = acquire(m, at, size, q->node);
+  if (!bad) bad = acquire(m, at, late || flags & CL_MAP_WRITE_INVALIDATE_REGION ? 0 : size, q->node); /* nothing comes while the program writes there */
   cl_mem in = bad ? NULL : view(m, q->node, NULL, &bad);
   cl_map_flags how = late && flags & writes ? CL_MAP_WRITE_INVALIDATE_REGION : flags;
   cl_event made = NULL;
@@ -1409,7 +1583,7 @@ static cl_int CL_API_CALL sp_clFinish(cl_command_queue q) {
   leave();
   cl_int status = D.clFinish(sp(q)->in[sp(q)->node]);
   if (!status) yp_hear(0, NULL, q, notices);
-  return status;
+  return status ? status : sp(q)->context->u.ctx.lost;
 }
 
 static cl_int CL_API_CALL sp_clEnqueueNativeKernel(cl_command_queue q, void(CL_CALLBACK *call)(void *), void *args, size_t size, cl_uint mems, const cl_mem *mem, const void **at,
@@ -2004,7 +2178,7 @@ static cl_int CL_API_CALL sp_clSetKernelExecInfo(cl_kernel h, cl_kernel_exec_inf
 }
 
 static void in_child(void) {
-  spans = NULL, aside = NULL, last_aside = &aside, memset(sends, 0, sizeof sends); /* the parent's, as all that was made there */
+  spans = NULL, aside = NULL, last_aside = &aside, memset(sends, 0, sizeof sends), arrivals = NULL, last_arrival = &arrivals, movers = 0; /* the parent's, as all that was made there */
   pthread_mutex_init(&lock, NULL), pthread_cond_init(&settled, NULL);
 }
 

@@ -5,6 +5,8 @@
  *   fill MiB         makes buffers of 1 MiB until one fails, and prints how many there were
  *   spin SECONDS [ROUNDS [AHEAD]]  keeps the device busy with kernels of so many rounds, of which
  *                    it gives so many before it waits for them, and prints how many it did
+ *   late KERNELS     has so many kernels wait for events that it sets when the device has rested,
+ *                    and prints in how many nanoseconds they were computed
  *   rate SECONDS ROUNDS  waits for a line, and computes for so long; prints how many kernels it did
  *   crash            runs a kernel that writes where it must not
  *   forever          runs a kernel that never ends
@@ -1000,6 +1002,65 @@ static cl_event spin_on(cl_command_queue q, cl_kernel k, cl_mem m, cl_uint round
   return done;
 }
 
+/* both_parts has the first device write two parts of memory, one of them late, and the second read all when both have been. */
+static void both_parts(int how) {
+  enum { BARRIER = 1, LATE = 2, LOOSE = 4, SLOW = 20000000 };
+  cl_int e;
+  cl_command_queue_properties flags = how & LOOSE ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0;
+  cl_command_queue a = clCreateCommandQueue(context, cards[0], flags, &e), b = how & LOOSE ? a : clCreateCommandQueue(context, cards[0], 0, &e), c = queues[1];
+  must(e, "queue");
+  enum { PART = 4096 };
+  cl_mem all = buffer(2 * PART, NULL), other = buffer(PART, NULL), parts[2];
+  for (int i = 0; i < 2; i++) {
+    parts[i] = clCreateSubBuffer(all, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &(cl_buffer_region){(size_t)i * PART, PART}, &e);
+    must(e, "part");
+  }
+  cl_kernel k = kernel("spin");
+  cl_event wrote[2], before = how & LATE ? spin_on(c, k, other, SLOW) : spin_on(a, k, parts[0], SLOW);
+  const cl_uint one = 1;
+  must(clEnqueueFillBuffer(a, parts[0], &one, sizeof one, 0, PART, 1, &before, &wrote[0]), "fill late");
+  must(clFlush(a), "flush");
+  must(clEnqueueFillBuffer(b, parts[1], &one, sizeof one, 0, PART, 0, NULL, &wrote[1]), "fill");
+  must(clFlush(b), "flush");
+  if (how & BARRIER) must(clEnqueueBarrierWithWaitList(c, 2, wrote, NULL), "barrier");
+  cl_uint got[2 * PART / sizeof(cl_uint)] = {0};
+  must(clEnqueueReadBuffer(c, all, CL_FALSE, 0, sizeof got, got, how & BARRIER ? 0 : 2, how & BARRIER ? NULL : wrote, NULL), "read");
+  must(clFinish(c), "finish");
+  for (size_t i = 0; i < sizeof got / sizeof *got; i++) right(got[i] == 1, "what two wrote", how);
+  clReleaseEvent(before);
+  for (int i = 0; i < 2; i++) clReleaseEvent(wrote[i]), clReleaseMemObject(parts[i]);
+  clReleaseMemObject(all), clReleaseMemObject(other), clReleaseKernel(k), clReleaseCommandQueue(a);
+  if (b != a) clReleaseCommandQueue(b);
+}
+
+static pthread_mutex_t called_back = PTHREAD_MUTEX_INITIALIZER;
+static void CL_CALLBACK waits_long(cl_event e, cl_int status, void *data) {
+  (void)e, (void)status, (void)data;
+  pthread_mutex_lock(&called_back), pthread_mutex_unlock(&called_back);
+}
+
+/* beside_callbacks has one device wait for the other while many of the program's functions do not return. */
+static void beside_callbacks(void) {
+  enum { MANY = 80 };
+  cl_event e, far;
+  const cl_uint none = 0;
+  cl_mem m = buffer(64, NULL);
+  pthread_mutex_lock(&called_back);
+  for (int i = 0; i < MANY; i++) {
+    must(clEnqueueMarkerWithWaitList(queues[0], 0, NULL, &e), "marker");
+    must(clSetEventCallback(e, CL_COMPLETE, waits_long, NULL), "callback");
+    clReleaseEvent(e);
+  }
+  must(clFlush(queues[0]), "flush");
+  usleep(200000); /* most are called */
+  must(clEnqueueFillBuffer(queues[0], m, &none, sizeof none, 0, 64, 0, NULL, &e), "fill");
+  must(clEnqueueFillBuffer(queues[1], m, &none, sizeof none, 0, 64, 1, &e, &far), "fill elsewhere");
+  must(clFlush(queues[1]), "flush");
+  must(clWaitForEvents(1, &far), "wait beside callbacks");
+  pthread_mutex_unlock(&called_back);
+  clReleaseEvent(e), clReleaseEvent(far), clReleaseMemObject(m);
+}
+
 static void apart(void) {
   enum { LONG = 500000000, STEPS = 5 };
   cl_int e;
@@ -1038,6 +1099,24 @@ static void apart(void) {
     must(clFinish(queues[1]), "finish");
     clReleaseEvent(done);
   }
+  const cl_uint none = 0;
+  must(clEnqueueFillBuffer(queues[0], far_x, &none, sizeof none, 0, sizeof none, 0, NULL, NULL), "fill");
+  must(clEnqueueFillBuffer(queues[0], far_y, &none, sizeof none, 0, sizeof none, 0, NULL, NULL), "fill");
+  must(clFinish(queues[0]), "finish");
+  cl_event computed = spin_on(queues[0], k, far_x, LONG), last = computed;
+  for (int i = 0; i < 2 * STEPS; i++) { /* each needs what the one before writes elsewhere */
+    cl_event before = last;
+    must(clEnqueueCopyBuffer(queues[(i + 1) % 2], i % 2 ? far_y : far_x, i % 2 ? far_x : far_y, 0, 0, sizeof x, 1, &before, &last), "copy");
+    if (before != computed) clReleaseEvent(before);
+  }
+  right(!ran(computed), "calls wait for another device", 0);
+  must(clWaitForEvents(1, &last), "wait");
+  right(ran(computed), "what is behind it", 0);
+  must(clEnqueueReadBuffer(queues[0], far_y, CL_TRUE, 0, sizeof y, &y, 0, NULL, NULL), "read");
+  right(x == y, "copied to and fro", 0);
+  clReleaseEvent(last), clReleaseEvent(computed);
+  for (int how = 0; how < 8; how++) both_parts(how);
+  beside_callbacks();
   puts("apart");
 }
 
@@ -1266,6 +1345,30 @@ int main(int argc, char **argv) {
       must(clFinish(queue), "finish");
     }
     printf("kernels %d\n", done);
+  } else if (!strcmp(what, "late")) {
+    cl_kernel k = kernel("spin");
+    cl_uint rounds = 4000000;
+    cl_mem m = buffer(4096, NULL);
+    arg(k, 0, sizeof m, &m), arg(k, 1, sizeof rounds, &rounds);
+    const size_t some = 4;
+    cl_int e;
+    cl_command_queue q = clCreateCommandQueue(context, device, CL_QUEUE_PROFILING_ENABLE, &e);
+    must(e, "queue");
+    cl_ulong took = 0, from, to;
+    for (int i = 0; i < n; i++) {
+      cl_event opened = clCreateUserEvent(context, &e), done;
+      must(e, "user event");
+      must(clEnqueueNDRangeKernel(q, k, 1, NULL, &some, NULL, 1, &opened, &done), "run");
+      must(clFlush(q), "flush");
+      usleep(20000);
+      must(clSetUserEventStatus(opened, CL_COMPLETE), "set");
+      must(clFinish(q), "finish");
+      must(clGetEventProfilingInfo(done, CL_PROFILING_COMMAND_START, sizeof from, &from, NULL), "began");
+      must(clGetEventProfilingInfo(done, CL_PROFILING_COMMAND_END, sizeof to, &to, NULL), "ended");
+      took += to - from;
+      clReleaseEvent(opened), clReleaseEvent(done);
+    }
+    printf("took %llu\n", (unsigned long long)took);
   } else if (!strcmp(what, "rate")) {
     enum { AHEAD = 8 };
     cl_kernel k = kernel("spin");

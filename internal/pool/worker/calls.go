@@ -79,7 +79,7 @@ func (s *Session) byParams(m *message, c *wire.Call, b *wire.Body) error {
 // giveByParams returns what came of it. If nobody waits for that, a failure is told
 // by the next finish of its queue, and by its event.
 func (s *Session) giveByParams(m *message, c *wire.Call, b *wire.Body) (int32, error) {
-	turn := c.Work && s.coming == nil // what comes with a program does not run yet
+	turn := (c.Work || m.Op == wire.OpSetUserEventStatus && s.opens(m)) && s.coming == nil // what comes with a program does not run yet
 	if turn {
 		s.turn.Take()
 		defer s.turn.Done()

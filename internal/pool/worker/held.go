@@ -264,6 +264,18 @@ func (s *Session) unname(all ...*object) {
 	}
 }
 
+// opens says whether work for the device waits for the event that a message sets, and for nothing else.
+func (s *Session) opens(m *message) bool {
+	b := wire.NewBody(m.body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.objects[b.Word()]
+	return u != nil && slices.ContainsFunc(s.held, func(h *held) bool {
+		c := wire.CallOf(h.Op)
+		return h.ptr != 0 && c != nil && c.Work && len(h.on) == 1 && h.on[0] == u
+	})
+}
+
 // settle says that the program has set an event of its own. The caller has the lock.
 func (s *Session) settle(id uint64) {
 	u := s.objects[id]

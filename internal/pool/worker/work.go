@@ -86,21 +86,28 @@ func (s *Session) mark(q *object) (mark, int32) {
 	return m, bad
 }
 
-// rests reports whether the device is known to have done all that it was given, and
-// whether that can be known: what queues had that the program has released cannot,
-// nor what waits for the program itself. The turn is locked.
+// rests reports whether the device is known to have done all that it was given, but
+// for what waits for the program itself, and whether that can be known: what queues had
+// that the program has released cannot. The turn is locked.
 func (s *Session) rests() (done, can bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	given := s.turn.given.Load()
-	if len(s.marks) > 0 && (s.users > 0 || s.marks[0].given != given) {
+	if len(s.marks) > 0 && s.marks[0].given != given {
 		s.unmark()
 	}
-	if s.users > 0 {
+	if s.users > 0 && s.lib.one != nil { // clFlush would wait for what is held
+		s.unmark()
 		return false, false
 	}
+	some := false
 	if len(s.marks) == 0 {
 		for _, q := range s.queues {
+			if s.holdsAny(q) { // what runs of it has events
+				s.lib.call("clFlush", q.ptr)
+				some = true
+				continue
+			}
 			if q.known == q.given {
 				continue
 			}
@@ -119,7 +126,10 @@ func (s *Session) rests() (done, can bool) {
 			return false, true
 		}
 	}
-	done = len(s.marks) > 0
+	if slices.ContainsFunc(s.freed, func(e uintptr) bool { return s.eventStatus(e) > clSuccess }) {
+		return false, true
+	}
+	done = some || len(s.marks) > 0
 	for _, m := range s.marks {
 		m.isDone()
 	}
