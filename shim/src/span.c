@@ -62,6 +62,7 @@ typedef struct mapping {
   int node;
   bool write;
   size_t from, to;
+  span *read; /* the event of what reads the contents, or NULL */
   struct mapping *next;
 } mapping;
 
@@ -975,11 +976,27 @@ static cl_int wait_over(span *e) {
 
 static int at_node(const command *c) { return c->map ? c->map->node : c->queue->node; }
 
-/* far is an event of another node that a command waits for and that is not known to have ended. */
+/* elsewhere reports whether a command is sent in the queue of copies of another node than its queue's. */
+static bool elsewhere(const command *c) { return at_node(c) != c->queue->node; }
+
+/* far is an event that a command waits for, that is not known to have ended, and for which it cannot wait at its node. In a
+ * queue of copies it would hold up those that events may wait for. */
 static span *far(const command *c) {
   for (cl_uint i = 0; i < c->waits; i++)
-    if (!c->wait[i]->in[at_node(c)] && !is_over(c->wait[i])) return c->wait[i];
+    if ((!c->wait[i]->in[at_node(c)] || elsewhere(c)) && !is_over(c->wait[i])) return c->wait[i];
   return NULL;
+}
+
+/* unread is the event of what reads the contents of a mapping that is to go, if that has not ended. */
+static span *unread(const command *c) {
+  span *e = c->map ? c->map->read : NULL;
+  return e && !pending(e) && !is_over(e) ? e : NULL;
+}
+
+/* unmapped frees a mapping. The caller has the lock. */
+static void unmapped(mapping *m) {
+  if (m && m->read) m->read->holds--, gone(m->read);
+  free(m);
 }
 
 /* touched is what a command reads and writes of `from` and `to`. */
@@ -987,6 +1004,9 @@ typedef struct {
   size_t fa, fn, ta, tn;
   bool whole; /* all of the part of `to` is written */
 } touched;
+
+/* of_image is how many bytes a region of an image has in a buffer. */
+static size_t of_image(const span *image, const size_t *region) { return obj(any(image))->u.mem.pixel * region[0] * region[1] * region[2]; }
 
 static touched touches(const command *c) {
   touched t = {0, c->from ? c->from->u.mem.size : 0, 0, c->to ? c->to->u.mem.size : 0, false};
@@ -997,6 +1017,8 @@ static touched touches(const command *c) {
   case CL_COMMAND_WRITE_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &t.ta, &t.tn); break;
   case CL_COMMAND_COPY_BUFFER: t.fa = c->a[0], t.fn = c->n, t.ta = c->b[0], t.tn = c->n, t.whole = true; break;
   case CL_COMMAND_COPY_BUFFER_RECT: extent(c->a, c->c, c->p[0], c->p[1], &t.fa, &t.fn), extent(c->b, c->c, c->p[2], c->p[3], &t.ta, &t.tn); break;
+  case CL_COMMAND_COPY_IMAGE_TO_BUFFER: t.ta = c->b[0], t.tn = of_image(c->from, c->c), t.whole = true; break;
+  case CL_COMMAND_COPY_BUFFER_TO_IMAGE: t.fa = c->a[0], t.fn = of_image(c->to, c->c); break;
   case CL_COMMAND_UNMAP_MEM_OBJECT: t.ta = c->map->from, t.tn = c->map->to - c->map->from, t.whole = !c->to->u.mem.image; break; /* of images a region was mapped */
   }
   return t;
@@ -1127,7 +1149,8 @@ static void free_command(command *c) {
   cl_uint args = c->args ? c->kernel->u.kernel.n : 0;
   hold_all(c, -1);
   free_args(c->args, args);
-  free(c->map), free(c->mem), free(c->wait), free(c);
+  unmapped(c->map);
+  free(c->mem), free(c->wait), free(c);
 }
 
 static void *copy_of(const void *p, size_t n) {
@@ -1186,16 +1209,16 @@ static cl_int gate(span *e, int node) {
  * and if it blocks also waits for what was put aside. The caller has the lock, but not while this waits. */
 static cl_int ready(const command *c) {
   const int node = at_node(c);
-  const bool gates = !c->blocking && node == c->queue->node; /* in a queue of copies they would hold up those that open them */
+  const bool gates = !c->blocking && !elsewhere(c);
   cl_int bad = CL_SUCCESS;
   while (!bad && !(bad = c->queue->context->u.ctx.lost)) {
     lack l;
     span *e;
     if (c->blocking && early(c)) {
       await();
-    } else if ((e = far(c)) && gates) {
+    } else if (gates && (e = far(c))) {
       bad = gate(e, node);
-    } else if (e) {
+    } else if ((e = far(c)) || (e = unread(c))) {
       e->holds++;
       leave();
       wait_over(e);
@@ -1324,8 +1347,8 @@ static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *ev
     sent(e, bad, in);
   }
   if (bad || !event) e->refs = 0, gone(e);
+  if (!later) unmapped(c->map);
   leave();
-  if (!later && c->map) free(c->map);
   if (!bad && event) *event = (cl_event)e;
   return bad;
 }
@@ -1474,9 +1497,8 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   mapping *p = calloc(1, sizeof *p);
   if (!p) FAIL(CL_OUT_OF_HOST_MEMORY);
   size_t at = image ? 0 : c->a[0], size = image ? m->u.mem.size : c->n;
-  *p = (mapping){NULL, q->node, flags & writes, at, at + size, NULL};
-  /* What the command waits for, and its event, are a marker's before it, or a barrier's where there is no order. The region is read behind that. */
-  command before = {.type = c->type, .as = c->as, .queue = q};
+  *p = (mapping){NULL, q->node, flags & writes, at, at + size, NULL, NULL};
+  command before = {.type = c->type, .queue = q}; /* that the map waits for, without the memory */
   bool late = false;
   cl_int bad = CL_SUCCESS;
   pthread_mutex_lock(&lock);
@@ -1485,17 +1507,24 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   before.waits = n, before.wait = (span **)(uintptr_t)waits;
   for (cl_uint i = 0; i < n && !bad; i++)
     if (!waits || !sis(waits[i], EVENT)) bad = CL_INVALID_EVENT_WAIT_LIST;
+    else if (sp(waits[i])->context != q->context) bad = CL_INVALID_CONTEXT;
   while (!bad && c->blocking && early(&before)) await();
   if (!bad) late = early(&before);
-  leave();
-  if (!bad && !late) {
-    before.type = q->u.queue.flags & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE ? CL_COMMAND_BARRIER : CL_COMMAND_MARKER, before.blocking = true; /* until it is sent */
-    cl_event e = NULL;
-    if (n) bad = enqueue(&before, n, waits, &e);
-    if (e) release(e, EVENT, 0);
+  const bool fresh = flags & CL_MAP_WRITE_INVALIDATE_REGION;
+  if (!bad && !late) bad = ready(&before);
+  if (!bad) bad = acquire(m, at, late || fresh ? 0 : size, q->node); /* nothing comes while the program writes there */
+  if (!bad && !late && fresh && !image && !(bad = borders(m, at, size))) {
+    size_t from = at, bytes = size;
+    span *r = range(m, &from, &bytes);
+    if (bytes) mark(r, from, from + bytes, 1u << q->node, 0);
   }
-  pthread_mutex_lock(&lock);
-  if (!bad) bad = acquire(m, at, late || flags & CL_MAP_WRITE_INVALIDATE_REGION ? 0 : size, q->node); /* nothing comes while the program writes there */
+  cl_event list[n + 1];
+  cl_uint own = 0;
+  for (cl_uint i = 0; i < n && !bad && !late; i++) {
+    const span *e = before.wait[i];
+    if (e->in[q->node] && !e->u.event.over) D.clRetainEvent(list[own++] = e->in[q->node]);
+    else bad = ended(e);
+  }
   cl_mem in = bad ? NULL : view(m, q->node, NULL, &bad);
   cl_map_flags how = late && flags & writes ? CL_MAP_WRITE_INVALIDATE_REGION : flags;
   cl_event made = NULL;
@@ -1503,8 +1532,9 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   m->holds++;
   leave();
   cl_command_queue inner = q->in[q->node];
-  if (!bad && image) p->at = D.clEnqueueMapImage(inner, in, late || c->blocking, how, c->a, c->c, row, slice, 0, NULL, out, &bad);
-  else if (!bad) p->at = D.clEnqueueMapBuffer(inner, in, late || c->blocking, how, c->a[0], c->n, 0, NULL, out, &bad);
+  if (!bad && image) p->at = D.clEnqueueMapImage(inner, in, late || c->blocking, how, c->a, c->c, row, slice, own, own ? list : NULL, out, &bad);
+  else if (!bad) p->at = D.clEnqueueMapBuffer(inner, in, late || c->blocking, how, c->a[0], c->n, own, own ? list : NULL, out, &bad);
+  while (own > 0) D.clReleaseEvent(list[--own]);
   pthread_mutex_lock(&lock);
   if (bad) m->holds--, gone(m);
   else p->next = m->u.mem.maps, m->u.mem.maps = p; /* it stays while it is mapped */
@@ -1516,8 +1546,16 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   if (late) { /* the contents come when they are there */
     c->host = p->at;
     if (image) c->p[0] = *row, c->p[1] = slice ? *slice : 0;
-    if (flags & CL_MAP_WRITE_INVALIDATE_REGION) c->from = NULL, c->type = CL_COMMAND_MARKER;
-    bad = enqueue(c, n, waits, event);
+    if (fresh) c->from = NULL, c->type = CL_COMMAND_MARKER;
+    cl_event read = NULL;
+    bad = enqueue(c, n, waits, &read);
+    if (read) {
+      pthread_mutex_lock(&lock);
+      p->read = sp(read), p->read->holds++;
+      if (event) *event = read;
+      else p->read->refs--;
+      leave();
+    }
   } else if (event) {
     span *e = make(EVENT, q->context, q);
     if (!e) FAIL(CL_OUT_OF_HOST_MEMORY);
