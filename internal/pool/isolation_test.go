@@ -365,3 +365,14 @@ func TestLateWork(t *testing.T) {
 		t.Errorf("it was charged %s for kernels of %s", charged, took)
 	}
 }
+
+// TestFailsOften: commands that fail because an event does that the program sets leave
+// the worker as it is. (PoCL 3.1 ended it once in some 2,000 times.)
+func TestFailsOften(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	_, run := share(t, n.unix, pool.Spec{Device: "opencl-0", Memory: 16 * mib})
+	if got := output(t, run("fails", "5000")); got != "failed\n" {
+		t.Errorf("it says %q\n%s", got, n.log)
+	}
+}

@@ -7,6 +7,7 @@
  *                    it gives so many before it waits for them, and prints how many it did
  *   late KERNELS     has so many kernels wait for events that it sets when the device has rested,
  *                    and prints in how many nanoseconds they were computed
+ *   fails TIMES      sets so many events, for each of which a command waits, to an error
  *   rate SECONDS ROUNDS  waits for a line, and computes for so long; prints how many kernels it did
  *   crash            runs a kernel that writes where it must not
  *   forever          runs a kernel that never ends
@@ -1345,6 +1346,19 @@ int main(int argc, char **argv) {
       must(clFinish(queue), "finish");
     }
     printf("kernels %d\n", done);
+  } else if (!strcmp(what, "fails")) {
+    cl_mem m = buffer(64, NULL);
+    const cl_uint one = 1;
+    for (int i = 0; i < n; i++) {
+      cl_int e;
+      cl_event opened = clCreateUserEvent(context, &e), never;
+      must(e, "user event");
+      must(clEnqueueFillBuffer(queue, m, &one, sizeof one, 0, 64, 1, &opened, &never), "fill");
+      must(clSetUserEventStatus(opened, -7), "set");
+      right(clWaitForEvents(1, &never) < 0, "what waits for an error fails", i);
+      clReleaseEvent(opened), clReleaseEvent(never);
+    }
+    puts("failed");
   } else if (!strcmp(what, "late")) {
     cl_kernel k = kernel("spin");
     cl_uint rounds = 4000000;

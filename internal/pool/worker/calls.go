@@ -79,9 +79,13 @@ func (s *Session) byParams(m *message, c *wire.Call, b *wire.Body) error {
 // giveByParams returns what came of it. If nobody waits for that, a failure is told
 // by the next finish of its queue, and by its event.
 func (s *Session) giveByParams(m *message, c *wire.Call, b *wire.Body) (int32, error) {
-	turn := (c.Work || m.Op == wire.OpSetUserEventStatus && s.opens(m)) && s.coming == nil // what comes with a program does not run yet
+	turn := c.Work && s.coming == nil // what comes with a program does not run yet
 	if turn {
 		s.turn.Take()
+	} else if m.Op == wire.OpSetUserEventStatus && s.coming == nil && s.opens(m) {
+		turn = s.turn.TakeUnlessDrains()
+	}
+	if turn {
 		defer s.turn.Done()
 	}
 	bad := int32(clSuccess)
@@ -203,6 +207,9 @@ func (s *Session) giveByParams(m *message, c *wire.Call, b *wire.Body) (int32, e
 			args = append(args, 0)
 		}
 		args[len(args)-1] = atWords(slot)
+	}
+	if m.Op == wire.OpSetUserEventStatus && len(args) == 2 && int32(uint32(args[1])) < clSuccess {
+		s.calm()
 	}
 	if bad == clSuccess && !(m.Op == wire.OpFlush && s.lib.one != nil && s.holdsAny(q)) { // which would wait
 		bad = s.lib.status(name, args...)

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -411,6 +412,45 @@ func TestFailsEarly(t *testing.T) {
 		}
 		if s.forgetFreed(); len(s.held)+len(s.freed)+s.users+s.objects[2].named+s.objects[3].named+s.objects[60].named != 0 {
 			t.Errorf("%d held, %d events, %d of the program's are left", len(s.held), len(s.freed), s.users)
+		}
+	}
+}
+
+// TestMarksAll: where a marker with a list waits for all that its queue was given before, it is
+// held as long as that: what brings the device to rest does not wait for it. So is one whose
+// list has only events that the driver is not told of: it is given none.
+func TestMarksAll(t *testing.T) {
+	t.Parallel()
+	for _, all := range []bool{false, true} {
+		s := session(&heard{})
+		d := plays(t, s)
+		s.lib.marksAll, s.objects[2].loose = all, true
+		for _, id := range []uint64{60, 61} {
+			_ = s.do(asks(wire.OpUserEvent, 1, words(1, id)))
+		}
+		_ = s.do(asks(wire.OpEnqueueMarkerWithWaitList, 2, words(2, 1, 60, 62)))
+		_ = s.do(asks(wire.OpEnqueueMarkerWithWaitList, 3, words(2, 1, 61, 63)))
+		_ = s.do(asks(wire.OpEnqueueBarrierWithWaitList, 4, words(2, 1, 61, 64)))
+		_ = s.keep(65, &object{kind: event}) // it was done before the program moved here
+		_ = s.do(asks(wire.OpEnqueueMarkerWithWaitList, 5, words(2, 1, 65, 66)))
+		_ = s.do(asks(wire.OpSetUserEventStatus, 6, words(61, 0)))
+		want := []uint64{62, 66}
+		if all {
+			want = []uint64{62, 63, 66}
+		}
+		var is []uint64
+		for _, h := range s.held {
+			is = append(is, h.made.id)
+		}
+		if !slices.Equal(is, want) {
+			t.Errorf("%v: %d are held, not %d", all, is, want)
+		}
+		_ = s.do(asks(wire.OpSetUserEventStatus, 7, words(60, 0)))
+		for _, e := range s.freed {
+			d.end(e, 0)
+		}
+		if s.forgetFreed(); len(s.held)+len(s.freed)+s.users != 0 {
+			t.Errorf("%v: %d held, %d events, %d of the program's are left", all, len(s.held), len(s.freed), s.users)
 		}
 	}
 }

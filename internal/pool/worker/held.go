@@ -61,11 +61,12 @@ func (s *Session) behind(m *message, q *object) (on []*object) {
 	}
 	for _, o := range m.names {
 		if o.kind == event {
-			listed = true
+			listed = listed || o.ptr != 0 // else the driver is not told of it
 			add(o.behind)
 		}
 	}
-	all := m.Op == wire.OpFinish || !listed && (fences[m.Op] || m.Op == wire.OpEnqueueMarker || m.Op == wire.OpEnqueueMarkerWithWaitList)
+	marker := m.Op == wire.OpEnqueueMarker || m.Op == wire.OpEnqueueMarkerWithWaitList
+	all := m.Op == wire.OpFinish || !listed && (fences[m.Op] || marker) || marker && s.lib.marksAll
 	for _, h := range s.held {
 		if all && h.holds(q) {
 			add(h.on)
@@ -263,6 +264,18 @@ func (s *Session) unname(all ...*object) {
 		}
 	}
 }
+
+// calm waits a moment until what runs before commands that are held has come to its end:
+// PoCL 3.1 often ends the process if a command fails when the one before it in its queue
+// has just ended, which may be the worker's own marker. The caller has the lock.
+func (s *Session) calm() {
+	runs := func(e uintptr) bool { return s.eventStatus(e) > clSuccess }
+	for late := time.Now().Add(calmWithin); slices.ContainsFunc(s.freed, runs) && time.Now().Before(late); {
+		<-time.After(calmWithin / 100)
+	}
+}
+
+const calmWithin = 10 * time.Millisecond
 
 // opens says whether work for the device waits for the event that a message sets, and for nothing else.
 func (s *Session) opens(m *message) bool {

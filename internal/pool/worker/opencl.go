@@ -97,6 +97,7 @@ type library struct {
 	infos     [len(infos)]uintptr // of these, those of infos
 	one       *sync.Mutex         // held by who calls; nil: many may
 	forgets   bool                // clFinish does not wait for what was flushed
+	marksAll  bool                // a marker waits for all that its queue was given before, even if it is given a list
 }
 
 // serial tells devices whose drivers end the process, or wait for themselves for
@@ -109,6 +110,10 @@ func serial(d Device) bool {
 // forgetful begins the names of drivers whose clFinish waits only for what was not flushed
 // before (Mesa 22.3): the worker flushes when the program does not.
 const forgetful = "rusticl "
+
+// marking begins the names of drivers in whose queues that do not keep order a marker with a
+// list waits for all that came before, too (PoCL 3.1; a barrier with one does not).
+const marking = "Portable Computing Language "
 
 // finish is clFinish.
 func (l *library) finish(queue uintptr) int32 {

@@ -470,9 +470,20 @@ func (s *Session) eventStatus(ptr uintptr) int32 {
 }
 
 // drain waits until the device has done what it was given, but for what is held:
-// that may be never. It waits for markers: some drivers' clFinish (PoCL's) waits for
-// what comes meanwhile, too, which may be held.
+// that may be never. What the program lets run meanwhile is waited for, too.
 func (s *Session) drain() {
+	for more := true; more; {
+		s.drainNow()
+		s.mu.Lock()
+		s.forgetFreed()
+		more = len(s.freed) > 0
+		s.mu.Unlock()
+	}
+}
+
+// drainNow waits for what runs now. It waits for markers: some drivers' clFinish (PoCL's)
+// waits for what comes meanwhile, too, which may be held.
+func (s *Session) drainNow() {
 	s.mu.Lock()
 	s.forgetFreed()
 	var marks []mark
@@ -592,7 +603,7 @@ func Run(from net.Conn, secret Secret, platform, index int, memory, card *Memory
 		if h.Platform != platform || h.Index != index {
 			continue
 		}
-		lib.forgets = strings.HasPrefix(h.Driver, forgetful)
+		lib.forgets, lib.marksAll = strings.HasPrefix(h.Driver, forgetful), strings.HasPrefix(h.Driver, marking)
 		if serial(h.Device) {
 			lib.one = &sync.Mutex{}
 		}

@@ -138,7 +138,6 @@ func (s *Session) evict() {
 		s.mu.Unlock()
 		s.drain()
 		s.mu.Lock()
-		s.forgetFreed()
 	}
 	s.takeOff()
 }

@@ -164,6 +164,8 @@ type Turn struct {
 	goes    chan bool // whether a move that is ready is made
 	left    atomic.Bool
 
+	drains atomic.Bool // the device is about to be given back
+
 	mu    sync.Mutex // held by who gives work, or takes or gives back the device
 	since time.Time
 	timer *time.Timer
@@ -264,10 +266,38 @@ func (t *Turn) Take() {
 	default:
 		t.say(TurnWant, 0)
 	}
+	t.begin()
+}
+
+// TakeUnlessDrains is Take for who lets work go on that was given before, and which the
+// device's giving back may wait for: if that goes on, it waits for what is let go on, too,
+// and nothing is taken; a turn that is over lasts until then.
+func (t *Turn) TakeUnlessDrains() (taken bool) {
+	for !t.mu.TryLock() {
+		if t.drains.Load() {
+			return false
+		}
+		<-time.After(shortly)
+	}
+	t.given.Add(1)
+	if t.until.Load() != 0 {
+		t.last.Store(int64(time.Since(t.start)))
+	} else {
+		t.say(TurnWant, 0)
+		t.begin()
+	}
+	return true
+}
+
+// shortly is when somebody looks again who gives back the device.
+const shortly = 50 * time.Microsecond
+
+// begin returns when the device is the task's, which was asked for. The caller has the lock.
+func (t *Turn) begin() {
 	d := <-t.granted
 	t.idle = idle
 	t.since = time.Now()
-	now = t.since.Sub(t.start)
+	now := t.since.Sub(t.start)
 	t.last.Store(int64(now))
 	t.until.Store(int64(now + d))
 	t.timer.Reset(soon)
@@ -323,9 +353,16 @@ const SwapTurn = 4
 // mostIdle is how long a device is kept idle at most by whose memory was put there.
 const mostIdle = 200 * time.Millisecond
 
+// drained waits until the device has done what it was given. The caller has the lock.
+func (t *Turn) drained() {
+	t.drains.Store(true)
+	defer t.drains.Store(false)
+	t.drain()
+}
+
 // giveBack gives the device back, of which the last part was not used. The caller has the lock.
 func (t *Turn) giveBack(what byte, unused time.Duration) {
-	t.drain()
+	t.drained()
 	t.until.Store(0)
 	t.timer.Stop()
 	t.say(what, max(time.Since(t.since)-unused, 0))
@@ -368,7 +405,7 @@ func (t *Turn) rest() {
 		return
 	}
 	before := time.Now()
-	t.drain()
+	t.drained()
 	unused := time.Duration(0)
 	if known && quiet >= t.idle && time.Since(before) < idle/10 { // nor was memory copied
 		unused = min(quiet, time.Since(t.since))

@@ -365,6 +365,40 @@ func TestFrame(t *testing.T) {
 	}
 }
 
+// TestTurnDrains: who lets work go on does not wait for the device's being given back,
+// which may wait for that work, nor does it give the device back.
+func TestTurnDrains(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	drains, goOn := make(chan struct{}), make(chan struct{})
+	turn := &Turn{node: theirs, drain: sync.OnceFunc(func() { close(drains); <-goOn }), start: time.Now(), since: time.Now(), idle: idle, granted: make(chan time.Duration, 1)}
+	turn.timer = time.AfterFunc(time.Hour, turn.rest)
+	turn.until.Store(1) // it is over
+	if !turn.TakeUnlessDrains() {
+		t.Fatal("not taken though nobody gives back")
+	}
+	turn.Done()
+	go turn.rest()
+	<-drains
+	if turn.TakeUnlessDrains() {
+		t.Fatal("taken while the device is given back")
+	}
+	close(goOn)
+	if f, err := ReadFrame(ours); err != nil || f.What != TurnDone {
+		t.Fatalf("said %+v, %v", f, err)
+	}
+	taken := make(chan bool)
+	go func() { taken <- turn.TakeUnlessDrains() }()
+	if f, err := ReadFrame(ours); err != nil || f.What != TurnWant {
+		t.Fatalf("said %+v, %v", f, err)
+	}
+	turn.granted <- time.Hour
+	if !<-taken {
+		t.Error("not taken when it is granted")
+	}
+}
+
 // TestTurnUsed: a turn is charged whole, but for the time in which the device is
 // known to have rested; one that a call waits for does not rest.
 func TestTurnUsed(t *testing.T) {
