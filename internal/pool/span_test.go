@@ -140,6 +140,27 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// TestGraph: whatever order queues of one device or of two nodes' run commands in,
+// each reads what was written by those that it waits for, where no more of them are
+// named than must be, and events that the program sets later hold back the rest.
+func TestGraph(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	graph := compiled(t, "graph", "../../shim/test/graph.c", "-l:libOpenCL.so.1")
+	for _, at := range [][]string{nil, {a.unix}, {a.unix, b.tcp}, {a.tcp, b.unix}} {
+		run := func(args ...string) *exec.Cmd { return exec.CommandContext(t.Context(), args[0], args[1:]...) }
+		if at != nil {
+			run = over(t, at...)
+		}
+		for seed := range 2 {
+			args := []string{graph, strconv.Itoa(2*len(at) + seed), "10"}
+			if got, want := output(t, run(args...)), fmt.Sprintf("graph %s %s rounds\n", args[1], args[2]); got != want {
+				t.Errorf("%v: got %q, want %q", at, got, want)
+			}
+		}
+	}
+}
+
 func firstDifference(got, want string) string {
 	w := strings.Split(want, "\n")
 	for i, line := range strings.Split(got, "\n") {
