@@ -378,8 +378,8 @@ int yp_nodes(void) {
 
 yp_node *yp_node_at(int i) { return nodes + i; }
 bool yp_unified(const yp_node *c) { return c->unified; }
-bool yp_user_events(const yp_node *c) { return c->user_events; }
-void yp_user_event_made(yp_node *c) { c->user_events = true; }
+bool yp_user_events(const yp_node *c) { return __atomic_load_n(&c->user_events, __ATOMIC_ACQUIRE); }
+void yp_user_event_made(yp_node *c) { __atomic_store_n(&c->user_events, true, __ATOMIC_RELEASE); }
 
 enum { GREETING = 8, CHALLENGE = 32, TASK = 26, MAC = 32, MORE = 24 };
 static const char tls_greeting[] = "YHTLS_1\n";
@@ -771,7 +771,7 @@ bool yp_room_for_reads(yp_node *c, size_t n) {
   size_t coming = 0;
   for (landing *l = c->landings; l; l = l->next) coming += l->row * l->rows * l->slices;
   pthread_mutex_unlock(&c->waiting);
-  return c->user_events || coming + n <= MOST;
+  return yp_user_events(c) || coming + n <= MOST;
 }
 
 cl_int yp_status(yp_node *c, int op, uint64_t a, uint64_t b) {
