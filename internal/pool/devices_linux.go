@@ -196,8 +196,8 @@ const (
 	vendorFiles = "/etc/OpenCL/vendors"
 	// settles is how long nothing more may come or go before a node looks.
 	settles = 500 * time.Millisecond
-	// again is when a node that could not look does so once more.
-	again = 30 * time.Second
+	// looksAgain is when a node that could not look does so once more.
+	looksAgain = 30 * time.Second
 )
 
 // notice asks the kernel to tell from now on what comes and goes that has to do with
@@ -255,8 +255,8 @@ func (n *Node) watch(ctx context.Context) {
 			late.Reset(settles)
 		case <-late.C:
 			if err := n.Rescan(); err != nil {
-				n.log.Warn("devices not looked for", "error", err, "again_in", again)
-				late.Reset(again)
+				n.log.Warn("devices not looked for", "error", err, "again_in", looksAgain)
+				late.Reset(looksAgain)
 			}
 		}
 	}

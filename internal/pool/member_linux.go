@@ -240,8 +240,10 @@ func (n *Node) limitGroups(groups []WantedGroup) {
 		to[g.Group] = g.Compute
 	}
 	used := map[*quota]bool{}
-	for _, t := range n.tasks {
-		used[t.account.quota] = true
+	for _, all := range []map[string]*task{n.tasks, n.arriving} {
+		for _, t := range all {
+			used[t.account.quota] = true
+		}
 	}
 	maps.DeleteFunc(n.quotas, func(group string, q *quota) bool {
 		q.set(time.Now(), to[group])

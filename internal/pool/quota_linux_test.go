@@ -46,6 +46,7 @@ func TestQuotaOfGroup(t *testing.T) {
 
 	// Of a platform's groups it is what the platform says, from then on.
 	n.member, n.tasks, n.quotas = &membership{changed: make(chan struct{}, 1), used: map[string]int64{}, boot: "b", since: time.Now()}, map[string]*task{}, map[string]*quota{}
+	n.arriving = nil
 	r, err := n.admit(&Ticket{Boot: "b", Serial: "1", Slice: "s", Group: "g", Spec: Spec{Device: d.ID, Compute: 50, Memory: mib, Weighted: true}})
 	if err != nil {
 		t.Fatal(err)
@@ -60,10 +61,12 @@ func TestQuotaOfGroup(t *testing.T) {
 	if n.limitGroups(nil); q.percent != 0 || n.quotas["g"] != q {
 		t.Errorf("where nothing is said it is %d", q.percent)
 	}
-	if delete(n.tasks, r.Task.ID); true {
-		n.limitGroups(nil)
+	n.arriving, n.tasks = n.tasks, map[string]*task{} // one that comes to the node
+	if n.limitGroups(nil); n.quotas["g"] != q {
+		t.Error("one that comes would have a quota that nobody sets")
 	}
-	if len(n.quotas) > 0 {
+	n.arriving = nil
+	if n.limitGroups(nil); len(n.quotas) > 0 {
 		t.Errorf("without tasks there are %v", n.quotas)
 	}
 }

@@ -70,7 +70,9 @@ func TestCards(t *testing.T) {
 
 // TestCardsApart: while one card computes for long nobody waits for that who need
 // not: neither who sets an event that a command there and elsewhere waits for, nor
-// a thread that uses another card while one waits for what the first computes.
+// a thread that uses another card while one waits for what the first computes, nor a
+// call whose command waits for that. What each reads was written before, also beside
+// callbacks of the program's that do not return.
 func TestCardsApart(t *testing.T) {
 	t.Parallel()
 	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})

@@ -334,7 +334,6 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// Slices go where the policy says: the pool's, or the request's own.
 // TestGroupBounds: what a group may have is divided among the nodes at which it has
 // weights, as what it has there; a node that waits hears when that changes elsewhere.
 func TestGroupBounds(t *testing.T) {
@@ -378,6 +377,7 @@ func TestGroupBounds(t *testing.T) {
 	})
 }
 
+// Slices go where the policy says: the pool's, or the request's own.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
