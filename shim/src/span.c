@@ -1070,7 +1070,7 @@ static cl_int run(command *c, bool wanted, cl_event *event) {
   int node = at_node(c);
   span *ctx = c->queue->context, *from = c->from, *to = c->to;
   cl_int bad = CL_SUCCESS;
-  cl_command_queue q = node == c->queue->node ? c->queue->in[node] : mover(ctx, node, &bad);
+  cl_command_queue q = elsewhere(c) ? mover(ctx, node, &bad) : c->queue->in[node];
   cl_uint gates = 0;
   for (arrival *x = arrivals; (x = coming(c, x)); x = x->next) gates++;
   cl_event list[c->waits + gates + 1], *out = wanted || to || c->kernel || c->mems ? event : NULL;
@@ -1319,9 +1319,9 @@ static cl_int put_aside(const command *c) {
 
 static cl_command_type told_as(const command *c) { return c->as ? c->as : c->type; }
 
-/* enqueue sends a command, or puts it aside. */
-static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *event) {
-  span *q = c->queue;
+/* wrong says what is wrong with a command's queue, memory and list of events. */
+static cl_int wrong(const command *c, cl_uint n, const cl_event *waits) {
+  const span *q = c->queue;
   if (!sis(q, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
   span *of[] = {c->kernel, c->from, c->to};
   for (int i = 0; i < 3; i++)
@@ -1331,6 +1331,14 @@ static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *ev
     if (!sis(waits[i], EVENT)) return CL_INVALID_EVENT_WAIT_LIST;
     if (sp(waits[i])->context != q->context) return CL_INVALID_CONTEXT;
   }
+  return CL_SUCCESS;
+}
+
+/* enqueue sends a command, or puts it aside. */
+static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *event) {
+  span *q = c->queue;
+  cl_int bad = wrong(c, n, waits);
+  if (bad) return bad;
   c->waits = n, c->wait = (span **)(uintptr_t)waits;
   span *e = make(EVENT, q->context, q);
   if (!e) return CL_OUT_OF_HOST_MEMORY;
@@ -1339,7 +1347,7 @@ static cl_int enqueue(command *c, cl_uint n, const cl_event *waits, cl_event *ev
   cl_event in = NULL;
   pthread_mutex_lock(&lock);
   bool later = !c->blocking && early(c);
-  cl_int bad = later ? put_aside(c) : ready(c);
+  bad = later ? put_aside(c) : ready(c);
   if (later) {
     later = !bad;
   } else {
@@ -1494,24 +1502,17 @@ static void *map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_
   if (flags & ~(CL_MAP_READ | writes) || (flags & CL_MAP_WRITE_INVALIDATE_REGION && flags & (CL_MAP_READ | CL_MAP_WRITE))) FAIL(CL_INVALID_VALUE);
   if (m->u.mem.flags & CL_MEM_HOST_NO_ACCESS || (m->u.mem.flags & CL_MEM_HOST_WRITE_ONLY && flags & CL_MAP_READ) || (m->u.mem.flags & CL_MEM_HOST_READ_ONLY && flags & writes))
     FAIL(CL_INVALID_OPERATION);
+  cl_int bad = wrong(c, n, waits);
+  if (bad) FAIL(bad);
   mapping *p = calloc(1, sizeof *p);
   if (!p) FAIL(CL_OUT_OF_HOST_MEMORY);
   size_t at = image ? 0 : c->a[0], size = image ? m->u.mem.size : c->n;
   *p = (mapping){NULL, q->node, flags & writes, at, at + size, NULL, NULL};
-  command before = {.type = c->type, .queue = q}; /* that the map waits for, without the memory */
-  bool late = false;
-  cl_int bad = CL_SUCCESS;
+  const command before = {.type = c->type, .queue = q, .waits = n, .wait = (span **)(uintptr_t)waits}; /* what the map waits for, without the memory */
   pthread_mutex_lock(&lock);
-  if (m->context != q->context) bad = CL_INVALID_CONTEXT;
-  else if ((n == 0) != (waits == NULL)) bad = CL_INVALID_EVENT_WAIT_LIST;
-  before.waits = n, before.wait = (span **)(uintptr_t)waits;
-  for (cl_uint i = 0; i < n && !bad; i++)
-    if (!waits || !sis(waits[i], EVENT)) bad = CL_INVALID_EVENT_WAIT_LIST;
-    else if (sp(waits[i])->context != q->context) bad = CL_INVALID_CONTEXT;
-  while (!bad && c->blocking && early(&before)) await();
-  if (!bad) late = early(&before);
-  const bool fresh = flags & CL_MAP_WRITE_INVALIDATE_REGION;
-  if (!bad && !late) bad = ready(&before);
+  while (c->blocking && early(&before)) await();
+  const bool late = early(&before), fresh = flags & CL_MAP_WRITE_INVALIDATE_REGION;
+  if (!late) bad = ready(&before);
   if (!bad) bad = acquire(m, at, late || fresh ? 0 : size, q->node); /* nothing comes while the program writes there */
   if (!bad && !late && fresh && !image && !(bad = borders(m, at, size))) {
     size_t from = at, bytes = size;
@@ -1579,14 +1580,17 @@ static void *CL_API_CALL sp_clEnqueueMapImage(cl_command_queue q, cl_mem m, cl_b
 }
 
 static cl_int unmap(cl_command_queue q, span *m, void *at, cl_command_type as, ENDS) {
+  command c = {.type = CL_COMMAND_UNMAP_MEM_OBJECT, .as = as, .queue = sp(q), .to = m};
+  cl_int bad = wrong(&c, n, waits);
+  if (bad) return bad; /* it stays mapped */
   pthread_mutex_lock(&lock);
   mapping **i = &m->u.mem.maps, *p;
   while (*i && (*i)->at != at) i = &(*i)->next;
   if ((p = *i)) *i = p->next;
   leave();
   if (!p) return CL_INVALID_VALUE;
-  command c = {.type = CL_COMMAND_UNMAP_MEM_OBJECT, .as = as, .queue = sp(q), .to = m, .map = p};
-  cl_int bad = enqueue(&c, n, waits, event);
+  c.map = p;
+  bad = enqueue(&c, n, waits, event);
   pthread_mutex_lock(&lock);
   m->holds--, gone(m);
   leave();

@@ -1120,6 +1120,10 @@ static void apart(void) {
     right(x == y, "copied to and fro", 0);
     clReleaseEvent(last), clReleaseEvent(computed);
   }
+  void *mapped = clEnqueueMapBuffer(queues[0], own, CL_TRUE, CL_MAP_READ, 0, sizeof(cl_uint), 0, NULL, NULL, &e);
+  must(e, "map");
+  right(clEnqueueUnmapMemObject(queues[0], own, mapped, 1, NULL, NULL) == CL_INVALID_EVENT_WAIT_LIST, "a list without events", 0);
+  must(clEnqueueUnmapMemObject(queues[0], own, mapped, 0, NULL, NULL), "unmap what was refused");
   for (int how = 0; how < 8; how++) both_parts(how);
   beside_callbacks();
   puts("apart");
