@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -85,13 +86,14 @@ type finds struct {
 // tasks last. ctx counts until it is started.
 func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, by finds, args []string) error {
 	var said sync.WaitGroup
+	var ended atomic.Bool // what becomes of its tasks then is of no interest
 	over := make(chan struct{})
 	timeUp := sync.OnceFunc(func() { close(over) })
 	for _, task := range tasks {
 		said.Go(func() {
 			why, err := task.Client.Ended()
 			by.file.remove()
-			if err != nil || why == "" {
+			if err != nil || why == "" || ended.Load() {
 				return
 			}
 			c.note("yunhe pool: task %s: %s", task.ID, why)
@@ -121,6 +123,7 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, by finds, args []s
 		case <-time.After(lateReason):
 		}
 	}
+	ended.Store(true)
 	for _, t := range tasks {
 		t.Client.Close()
 	}

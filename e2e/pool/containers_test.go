@@ -22,12 +22,7 @@ func TestContainers(t *testing.T) {
 		t.Skip("SKIPPED: gateways need root to isolate what they run")
 	}
 	w := open(t, false)
-	vendors := w.vendors("one", "pocl.icd")
-	w.node("n1", vendors)
-	w.node("n2", vendors)
-	w.online(2)
-	_, err := w.bench.API.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
-	must(t, err)
+	w.lend(w.vendors("one", "pocl.icd"), "n1", "n2")
 	yunhe := func(args ...string) string {
 		t.Helper()
 		out, err := w.bench.Yunhe(context.WithoutCancel(t.Context()), "", nil, args...).CombinedOutput()

@@ -14,12 +14,7 @@ import (
 // and when one of them is killed; it stays when all have ended, and all end with it.
 func TestHeld(t *testing.T) {
 	w := open(t, false)
-	vendors := w.vendors("one", "pocl.icd")
-	w.node("n1", vendors)
-	w.node("n2", vendors)
-	w.online(2)
-	_, err := w.bench.API.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
-	must(t, err)
+	w.lend(w.vendors("one", "pocl.icd"), "n1", "n2")
 	held, err := w.bench.API.RequestSlice(t.Context(), &poolv1.RequestSliceRequest{GroupId: "g", ComputePercent: 40, MemoryMib: 64, NodeId: "n1", Fixed: true})
 	must(t, err)
 	slice := func() *poolv1.Slice {

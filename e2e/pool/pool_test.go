@@ -218,6 +218,17 @@ func (w *world) online(n int) {
 	})
 }
 
+// lend has nodes lend what these vendors' files show, to group g.
+func (w *world) lend(vendors string, nodes ...string) {
+	w.t.Helper()
+	for _, name := range nodes {
+		w.node(name, vendors)
+	}
+	w.online(len(nodes))
+	_, err := w.bench.API.SetPoolGroup(w.t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
+	must(w.t, err)
+}
+
 // until waits for something that is asked for again and again.
 func (w *world) until(what string, is func() bool) {
 	w.t.Helper()
