@@ -5,7 +5,8 @@
 # and the bare socket take; how exact shares of a card are
 # over ten seconds, what is lost where programs take turns, and where memory ends;
 # then how long a program with 64 MiB stands still when it is moved between two
-# nodes, and what two programs do that have 200 MiB each of a card with 256 MiB.
+# nodes, what memory takes from one node to another of a program's, and what two
+# programs do that have 200 MiB each of a card with 256 MiB.
 # With GPU, which says what it is, it is on that card (scripts/testgpu.sh), and PROGRAMS
 # has the program that is built here else.
 set -eu
@@ -13,9 +14,10 @@ umask 077 # keys
 [ -n "${GPU:-}" ] || cd "$(dirname "$0")/.."
 yunhe=${YUNHE:-bin/yunhe}
 work=$(mktemp -d)
-nodes=
+nodes= machines= inside= address=
 cleanup() {
 	for node in $nodes; do kill "$node" 2>/dev/null || true; done
+	for machine in $machines; do ip netns delete "$machine" || true; done
 	rm -rf "$work"
 }
 trap cleanup EXIT
@@ -32,7 +34,7 @@ sed -n 's/.*key: \(.*\)}/\1/p' "$work/groups.yaml" >"$work/key"
 node() {
 	name=$1
 	shift
-	"$yunhe" pool node --data "$work/$name" --listen "unix:$work/$name.sock" --listen tcp:127.0.0.1:0 --groups "$work/groups.yaml" "$@" 2>"$work/$name.log" &
+	${inside:+ip netns exec "$inside"} "$yunhe" pool node --data "$work/$name" --listen "unix:$work/$name.sock" --listen "tcp:${address:-127.0.0.1}:0" --groups "$work/groups.yaml" "$@" 2>"$work/$name.log" &
 	nodes="$nodes $!"
 	i=0
 	until grep -qs 'pool node listens' "$work/$name.log"; do
@@ -141,6 +143,41 @@ wait "$walk"
 printf '\nmoved %s times, with 64 MiB; stood still for: %s\n' "$(wc -l <"$work/pauses")" "$(tr '\n' ' ' <"$work/pauses")"
 grep walked "$work/walk"
 judge 'longest pause of a move, ms' "$(tr ' ' '\n' <"$work/pauses" | sed 's/ms$//' | sort -n | tail -1)" "$(awk '$1 == "write_64m_gbs" { print 150 + 67.1 / $2 * 1.3 }' "$work/remote")"
+
+# Memory from one node to another, both behind links of 1 Gbit/s each way: it takes no longer than either way does.
+if [ -n "${GPU:-}" ]; then
+	:
+elif machines="yunhe-bench-$$" && ip netns add "$machines" 2>/dev/null; then
+	program=$machines cards=
+	for n in 1 2; do
+		inside="$program-$n" address="10.81.$n.2"
+		ip netns add "$inside"
+		machines="$machines $inside"
+		ip -n "$program" link add "card$n" type veth peer name program netns "$inside"
+		ip -n "$program" address add "10.81.$n.1/24" dev "card$n"
+		ip -n "$inside" address add "$address/24" dev program
+		for end in "$program card$n" "$inside program"; do
+			ip -n "${end% *}" link set "${end#* }" up
+			ip netns exec "${end% *}" tc qdisc add dev "${end#* }" root tbf rate 1gbit burst 256kb latency 20ms
+		done
+		node "linked$n"
+		cards="$cards $(grep -o "tcp:$address:[0-9]*" "$work/linked$n.log")"
+	done
+	inside= address=
+	# Each "pool run" says in the environment which slice it has: the second has the first one's, too.
+	cat >"$work/both" <<-'END'
+		first="YUNHE_POOL_ADDRESS=$YUNHE_POOL_ADDRESS YUNHE_POOL_TASK=$YUNHE_POOL_TASK YUNHE_POOL_TOKEN=$YUNHE_POOL_TOKEN"
+		second='YUNHE_POOL_ADDRESS_2=$YUNHE_POOL_ADDRESS YUNHE_POOL_TASK_2=$YUNHE_POOL_TASK YUNHE_POOL_TOKEN_2=$YUNHE_POOL_TOKEN'
+		"$1" pool run --node "$2" --group bench --key-file "$3/key" --memory 512MiB -- sh -c "exec env $second $first $3/program between 64"
+	END
+	ip netns exec "$program" "$yunhe" pool run --node "$(echo $cards | cut -d ' ' -f 1)" --group bench --key-file "$work/key" --memory 512MiB -- \
+		sh "$work/both" "$yunhe" "$(echo $cards | cut -d ' ' -f 2)" "$work" >"$work/between"
+	printf '\n64 MiB over links of 1 Gbit/s, s: '; tr '\n' ' ' <"$work/between"; echo
+	judge 'from node to node : the slower of both ways' "$(awk '{ v[$1] = $2 } END { print v["between_s"] / (v["read_s"] > v["write_s"] ? v["read_s"] : v["write_s"]) }' "$work/between")" 1.3
+else
+	machines=
+	printf '\nmemory from node to node was not measured: that needs network namespaces (root)\n'
+fi
 
 node c --memory 256MiB --memory-overcommit 200
 card="--node unix:$work/c.sock --group bench --key-file $work/key"

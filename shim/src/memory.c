@@ -368,6 +368,7 @@ typedef struct {
   cl_command_type type;
   bool mapped;
   uint64_t landing; /* where what is read comes later */
+  bool blank;       /* a map of which no contents are wanted, and that does not wait for its queue */
 } transfer;
 
 static size_t row_bytes(const transfer *t) { return t->region[0] * (t->shape == IMAGE ? t->mem->u.mem.pixel : 1); }
@@ -504,7 +505,7 @@ static cl_int run_transfer(transfer *t) {
 #define ENDS cl_uint n, const cl_event *waits, cl_event *event
 
 cl_int yp_transfer(object *queue, int op, object *m, bool blocking, size_t at, size_t size, void *host, yp_ends ends) {
-  transfer t = {BUFFER, op, queue, m, blocking, {at, 0, 0}, {size, 1, 1}, 0, 0, host, 0, 0, ends.n, ends.waits, ends.event, ends.type, false, 0};
+  transfer t = {BUFFER, op, queue, m, blocking, {at, 0, 0}, {size, 1, 1}, 0, 0, host, 0, 0, ends.n, ends.waits, ends.event, ends.type, false, 0, false};
   return run_transfer(&t);
 }
 
@@ -523,7 +524,7 @@ static cl_int rect(int op, cl_command_queue q, cl_mem m, cl_bool blocking, const
   if (!host_slice) host_slice = host_row * region[1];
   uint8_t *at = (uint8_t *)(uintptr_t)p + host[0] + host[1] * host_row + host[2] * host_slice;
   transfer t = {RECT, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, row, slice, at, host_row, host_slice, n, waits, event,
-                op == OP_read ? CL_COMMAND_READ_BUFFER_RECT : CL_COMMAND_WRITE_BUFFER_RECT, false, 0};
+                op == OP_read ? CL_COMMAND_READ_BUFFER_RECT : CL_COMMAND_WRITE_BUFFER_RECT, false, 0, false};
   return run_transfer(&t);
 }
 
@@ -539,7 +540,7 @@ static cl_int CL_API_CALL yp_clEnqueueWriteBufferRect(cl_command_queue q, cl_mem
 
 static cl_int image(int op, cl_command_queue q, cl_mem m, cl_bool blocking, const size_t *origin, const size_t *region, size_t row, size_t slice, const void *p, cl_command_type type, ENDS) {
   if (!origin || !region) return CL_INVALID_VALUE;
-  transfer t = {IMAGE, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, (uint8_t *)(uintptr_t)p, row, slice, n, waits, event, type, false, 0};
+  transfer t = {IMAGE, op, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, (uint8_t *)(uintptr_t)p, row, slice, n, waits, event, type, false, 0, false};
   if (is(m, MEM) && obj(m)->u.mem.type == CL_MEM_OBJECT_IMAGE1D_ARRAY && slice) t.host_row = slice, t.host_slice = slice * region[1];
   return run_transfer(&t);
 }
@@ -575,7 +576,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   bool direct = may_share(m, yp_gate_now(m->node)) && (!m->u.mem.host || yp_of_svm(m)) && (t->blocking || !yp_user_events(m->node));
   if (direct) {
     if (t->n) bad = marker(t->queue, t->n, t->waits, NULL, t->type);
-    if (!bad && (yp_pending(t->queue) || t->n)) bad = yp_finish(t->queue);
+    if (!bad && !t->blank && (yp_pending(t->queue) || t->n)) bad = yp_finish(t->queue);
     direct = bad || (p->gate = enter(m)); /* else what was finished may have been finished elsewhere */
     if (direct) count_maps(m, 1);
     if (direct && !bad) {
@@ -595,7 +596,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
     else if (posix_memalign(&room, 128, bytes)) bad = CL_OUT_OF_HOST_MEMORY;
     else p->at = room;
     t->host = p->at;
-    if (!bad && flags & CL_MAP_WRITE_INVALIDATE_REGION) bad = t->n || t->event ? marker(t->queue, t->n, t->waits, t->event, t->type) : CL_SUCCESS;
+    if (!bad && (t->blank || flags & CL_MAP_WRITE_INVALIDATE_REGION)) bad = t->n || t->event ? marker(t->queue, t->n, t->waits, t->event, t->type) : CL_SUCCESS;
     else if (!bad) t->mapped = true, bad = run_transfer(t);
   }
   if (bad) {
@@ -614,7 +615,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
 }
 
 void *yp_map(object *queue, object *m, bool blocking, cl_map_flags flags, size_t at, size_t size, yp_ends ends, cl_int *err) {
-  transfer t = {BUFFER, OP_read, queue, m, blocking, {at, 0, 0}, {size, 1, 1}, 0, 0, NULL, 0, 0, ends.n, ends.waits, ends.event, ends.type, false, 0};
+  transfer t = {BUFFER, OP_read, queue, m, blocking, {at, 0, 0}, {size, 1, 1}, 0, 0, NULL, 0, 0, ends.n, ends.waits, ends.event, ends.type, false, 0, false};
   return map_region(&t, flags, err);
 }
 
@@ -622,18 +623,31 @@ static void *CL_API_CALL yp_clEnqueueMapBuffer(cl_command_queue q, cl_mem m, cl_
   return yp_map(obj(q), obj(m), blocking, flags, offset, size, (yp_ends){n, waits, event, CL_COMMAND_MAP_BUFFER}, err);
 }
 
+static void *map_image(transfer *t, cl_map_flags flags, size_t *row, size_t *slice, cl_int *err) {
+  if (!is(t->mem, MEM)) FAIL(CL_INVALID_MEM_OBJECT);
+  cl_mem_object_type type = t->mem->u.mem.type;
+  if (!slice && (type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE1D_ARRAY || type == CL_MEM_OBJECT_IMAGE2D_ARRAY)) FAIL(CL_INVALID_VALUE);
+  void *p = map_region(t, flags, err);
+  if (!p) return NULL;
+  *row = t->host_row ? t->host_row : row_bytes(t);
+  if (slice) *slice = type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? *row : type != CL_MEM_OBJECT_IMAGE3D && type != CL_MEM_OBJECT_IMAGE2D_ARRAY ? 0 : t->host_slice ? t->host_slice : *row * t->region[1];
+  return p;
+}
+
 static void *CL_API_CALL yp_clEnqueueMapImage(cl_command_queue q, cl_mem m, cl_bool blocking, cl_map_flags flags, const size_t *origin, const size_t *region, size_t *row, size_t *slice,
                                               ENDS, cl_int *err) {
   if (!is(m, MEM)) FAIL(CL_INVALID_MEM_OBJECT);
   if (!origin || !region || !row) FAIL(CL_INVALID_VALUE);
-  cl_mem_object_type type = obj(m)->u.mem.type;
-  if (!slice && (type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE1D_ARRAY || type == CL_MEM_OBJECT_IMAGE2D_ARRAY)) FAIL(CL_INVALID_VALUE);
-  transfer t = {IMAGE, OP_read, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_IMAGE, false, 0};
-  void *p = map_region(&t, flags, err);
-  if (!p) return NULL;
-  *row = t.host_row ? t.host_row : row_bytes(&t);
-  if (slice) *slice = type == CL_MEM_OBJECT_IMAGE1D_ARRAY ? *row : type != CL_MEM_OBJECT_IMAGE3D && type != CL_MEM_OBJECT_IMAGE2D_ARRAY ? 0 : t.host_slice ? t.host_slice : *row * region[1];
-  return p;
+  transfer t = {IMAGE, OP_read, obj(q), obj(m), blocking, {origin[0], origin[1], origin[2]}, {region[0], region[1], region[2]}, 0, 0, NULL, 0, 0, n, waits, event, CL_COMMAND_MAP_IMAGE,
+                false, 0, false};
+  return map_image(&t, flags, row, slice, err);
+}
+
+void *yp_map_blank(object *queue, object *m, cl_map_flags flags, const size_t *origin, const size_t *region, size_t *row, size_t *slice, cl_int *err) {
+  const bool image = m->u.mem.pixel != 0;
+  transfer t = {.shape = image ? IMAGE : BUFFER, .op = OP_read, .queue = queue, .mem = m, .blocking = true, .blank = true};
+  memcpy(t.origin, origin, sizeof t.origin), memcpy(t.region, region, sizeof t.region);
+  return image ? map_image(&t, flags, row, slice, err) : map_region(&t, flags, err);
 }
 
 cl_int yp_unmap(object *queue, object *m, void *at, yp_ends ends) {
@@ -649,7 +663,7 @@ cl_int yp_unmap(object *queue, object *m, void *at, yp_ends ends) {
   bool early = p->landing && yp_never_land(m->node, p->landing); /* the program did not wait for what it mapped: it wrote nothing */
   if (!here && p->write && !early) { /* a copy, or memory that was shared before the program moved */
     transfer t = {m->u.mem.pixel ? IMAGE : BUFFER, OP_write, queue, m, false, {p->origin[0], p->origin[1], p->origin[2]}, {p->region[0], p->region[1], p->region[2]}, 0, 0, at,
-                  p->row, p->slice, ends.n, ends.waits, ends.event, ends.type, true, 0};
+                  p->row, p->slice, ends.n, ends.waits, ends.event, ends.type, true, 0, false};
     bad = run_transfer(&t);
   } else if (ends.n || ends.event) {
     bad = yp_marker(queue, ends);
@@ -659,6 +673,15 @@ cl_int yp_unmap(object *queue, object *m, void *at, yp_ends ends) {
   count_maps(m, -1);
   if (m->kind == MEM) yp_dispatch.clReleaseMemObject((cl_mem)m);
   return bad;
+}
+
+void yp_unmap_blank(object *queue, object *m, void *at) {
+  pthread_mutex_lock(&maps);
+  map *p = m->u.mem.maps;
+  while (p && p->at != at) p = p->next;
+  if (p) p->write = false;
+  pthread_mutex_unlock(&maps);
+  yp_unmap(queue, m, at, (yp_ends){.n = 0});
 }
 
 static cl_int CL_API_CALL yp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem m, void *at, ENDS) {

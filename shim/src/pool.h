@@ -218,6 +218,9 @@ typedef struct {
 cl_int yp_marker(object *queue, yp_ends ends); /* a command that does nothing on the device */
 cl_int yp_transfer(object *queue, int op, object *mem, bool blocking, size_t at, size_t size, void *host, yp_ends ends);
 void *yp_map(object *queue, object *mem, bool blocking, cl_map_flags flags, size_t at, size_t size, yp_ends ends, cl_int *err);
+/* maps without contents, and waits for nothing that the queue was given; a region of a buffer is {bytes, 1, 1} */
+void *yp_map_blank(object *queue, object *mem, cl_map_flags flags, const size_t *origin, const size_t *region, size_t *row, size_t *slice, cl_int *err);
+void yp_unmap_blank(object *queue, object *mem, void *at); /* whatever the map is for, nothing is written */
 cl_int yp_unmap(object *queue, object *mem, void *at, yp_ends ends); /* CL_INVALID_VALUE: nothing is mapped there */
 
 /* See svm.c. A region that has size bytes at an address; NULL: there is none. */

@@ -25,6 +25,8 @@
  *                    rounds until a line is typed
  *   apart            has one of two devices compute for long, and sees that nothing waits for that
  *                    which need not
+ *   between MiB      has the second device need what the first wrote, and prints in how many seconds it
+ *                    is there, and how many the program needs to read it of one and to write it to the other
  *   store MiB        fills buffers of 1 MiB on all devices in turn, until there is no room on
  *                    one, checks each, and prints how many there were
  *   leave MiB        fills buffers of 1 MiB with what find knows, and ends when a line is typed
@@ -1062,6 +1064,102 @@ static void beside_callbacks(void) {
   clReleaseEvent(e), clReleaseEvent(far), clReleaseMemObject(m);
 }
 
+/* maps has one device map what another computes, or has a copy of on its way, and sees that the call does not wait. */
+static void maps(cl_kernel k, cl_uint rounds) {
+  static const cl_map_flags ways[] = {CL_MAP_READ, CL_MAP_READ | CL_MAP_WRITE, CL_MAP_WRITE_INVALIDATE_REGION};
+  const cl_uint none = 0, own = 7;
+  for (int i = 0, tries = 0; i < 6; i++) {
+    cl_int e;
+    cl_uint x, y;
+    cl_event there;
+    must(clEnqueueFillBuffer(queues[0], far_x, &none, sizeof none, 0, sizeof none, 0, NULL, NULL), "fill");
+    must(clFinish(queues[0]), "finish");
+    cl_event computed = spin_on(queues[0], k, far_x, rounds);
+    if (i % 2) must(clEnqueueCopyBuffer(queues[1], far_x, far_y, 0, 0, sizeof x, 0, NULL, NULL), "copy");
+    cl_uint *p = clEnqueueMapBuffer(queues[1], far_x, CL_FALSE, ways[i / 2], 0, sizeof x, 1, &computed, &there, &e);
+    must(e, "map");
+    const bool waits = ran(computed); /* on a busy machine a turn may be over before all is sent */
+    right(!waits || tries++ < 4, "a call that maps waits for another device", i);
+    must(clWaitForEvents(1, &there), "wait for a map");
+    right(ran(computed), "what is mapped", i);
+    must(clEnqueueReadBuffer(queues[0], far_x, CL_TRUE, 0, sizeof x, &x, 0, NULL, NULL), "read");
+    right(ways[i / 2] == CL_MAP_WRITE_INVALIDATE_REGION || *p == x, "mapped", i);
+    if (ways[i / 2] != CL_MAP_READ) *p = own;
+    must(clEnqueueUnmapMemObject(queues[1], far_x, p, 0, NULL, NULL), "unmap");
+    must(clFinish(queues[1]), "finish");
+    must(clEnqueueReadBuffer(queues[0], far_y, CL_TRUE, 0, sizeof y, &y, 0, NULL, NULL), "read");
+    right(i % 2 == 0 || y == x, "copied before it is mapped", i);
+    must(clEnqueueReadBuffer(queues[0], far_x, CL_TRUE, 0, sizeof y, &y, 0, NULL, NULL), "read");
+    right(y == (ways[i / 2] == CL_MAP_READ ? x : own), "unmapped", i);
+    clReleaseEvent(computed), clReleaseEvent(there);
+    i -= waits;
+  }
+}
+
+/* large has one device copy what was written on another and comes in several pieces: a buffer, and images of one plane and of many. */
+static void large(void) {
+  static const cl_image_desc shapes[] = {{.image_type = CL_MEM_OBJECT_BUFFER, .image_width = (9 << 20) + 3},
+                                         {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 1501, .image_height = 1499},
+                                         {.image_type = CL_MEM_OBJECT_IMAGE3D, .image_width = 301, .image_height = 199, .image_depth = 41}};
+  const cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+  for (int i = 0; i < 3; i++) {
+    const cl_image_desc *d = &shapes[i];
+    const size_t none[3] = {0}, all[3] = {d->image_width, d->image_height, d->image_depth ? d->image_depth : 1}, bytes = i ? 4 * all[0] * all[1] * all[2] : all[0];
+    uint8_t *wrote = malloc(bytes), *got = calloc(1, bytes);
+    for (size_t k = 0; k < bytes; k++) wrote[k] = (uint8_t)(k * 2654435761u >> 24);
+    cl_mem m[2];
+    cl_int e;
+    for (int k = 0; k < 2; k++) m[k] = i ? clCreateImage(context, CL_MEM_READ_WRITE, &format, d, NULL, &e) : clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, NULL, &e), must(e, "large");
+    if (i) must(clEnqueueWriteImage(queues[0], m[0], CL_FALSE, none, all, 0, 0, wrote, 0, NULL, NULL), "write");
+    else must(clEnqueueWriteBuffer(queues[0], m[0], CL_FALSE, 0, bytes, wrote, 0, NULL, NULL), "write");
+    must(clFlush(queues[0]), "flush");
+    if (i) must(clEnqueueCopyImage(queues[1], m[0], m[1], none, none, all, 0, NULL, NULL), "copy");
+    else must(clEnqueueCopyBuffer(queues[1], m[0], m[1], 0, 0, bytes, 0, NULL, NULL), "copy");
+    if (i) must(clEnqueueReadImage(queues[1], m[1], CL_TRUE, none, all, 0, 0, got, 0, NULL, NULL), "read");
+    else must(clEnqueueReadBuffer(queues[1], m[1], CL_TRUE, 0, bytes, got, 0, NULL, NULL), "read");
+    right(!memcmp(wrote, got, bytes), "large", i);
+    clReleaseMemObject(m[0]), clReleaseMemObject(m[1]);
+    free(wrote), free(got);
+  }
+}
+
+/* unmaps has a queue that keeps order unmap what another device's has mapped. */
+static void unmaps(cl_kernel k, cl_uint rounds) {
+  cl_int e;
+  cl_event computed, unmapped;
+  cl_uint *p = clEnqueueMapBuffer(queues[0], far_x, CL_TRUE, CL_MAP_WRITE, 0, sizeof *p, 0, NULL, NULL, &e);
+  must(e, "map");
+  *p = 5;
+  computed = spin_on(queues[1], k, far_y, rounds);
+  must(clEnqueueUnmapMemObject(queues[1], far_x, p, 0, NULL, &unmapped), "unmap");
+  must(clWaitForEvents(1, &unmapped), "wait");
+  right(ran(computed), "an unmap waits for what is before it in its queue", 0);
+  clReleaseEvent(computed), clReleaseEvent(unmapped);
+}
+
+/* markers has one without a list wait for what is before it, and nothing behind it for the marker, in a queue without order. */
+static void markers(void) {
+  const cl_uint one = 1, two = 2;
+  cl_int e;
+  cl_uint x;
+  cl_command_queue q = clCreateCommandQueue(context, cards[1], CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &e);
+  must(e, "queue");
+  cl_event set = clCreateUserEvent(context, &e), marked, behind;
+  must(e, "user event");
+  must(clEnqueueFillBuffer(q, far_x, &one, sizeof one, 0, sizeof one, 1, &set, NULL), "fill");
+  must(clEnqueueMarkerWithWaitList(q, 0, NULL, &marked), "mark");
+  must(clEnqueueFillBuffer(q, far_y, &two, sizeof two, 0, sizeof two, 0, NULL, &behind), "fill");
+  must(clFlush(q), "flush");
+  for (double end = now() + 10; !ran(behind) && now() < end;) usleep(1000);
+  right(ran(behind), "what is behind a marker waits for it", 0);
+  right(!ran(marked), "a marker waits for what is before it", 0);
+  must(clSetUserEventStatus(set, CL_COMPLETE), "set");
+  must(clEnqueueReadBuffer(q, far_x, CL_TRUE, 0, sizeof x, &x, 1, &marked, NULL), "read");
+  right(x == one, "behind a marker", (int)x);
+  clReleaseEvent(set), clReleaseEvent(marked), clReleaseEvent(behind);
+  clReleaseCommandQueue(q);
+}
+
 static void apart(void) {
   enum { LONG = 500000000, STEPS = 5 };
   cl_int e;
@@ -1124,6 +1222,10 @@ static void apart(void) {
   must(e, "map");
   right(clEnqueueUnmapMemObject(queues[0], own, mapped, 1, NULL, NULL) == CL_INVALID_EVENT_WAIT_LIST, "a list without events", 0);
   must(clEnqueueUnmapMemObject(queues[0], own, mapped, 0, NULL, NULL), "unmap what was refused");
+  maps(k, LONG);
+  unmaps(k, LONG);
+  large();
+  markers();
   for (int how = 0; how < 8; how++) both_parts(how);
   beside_callbacks();
   puts("apart");
@@ -1136,6 +1238,36 @@ static double best(double (*f)(void), int times) {
     if (x < b) b = x;
   }
   return b;
+}
+
+/* between measures how long memory takes from one device to another: what it takes to either is the least. */
+static void between(size_t bytes) {
+  enum { TIMES = 5 };
+  all_cards();
+  right(card_count > 1, "devices", (int)card_count);
+  cl_mem x = buffer(bytes, NULL), y = buffer(bytes, NULL);
+  uint8_t *host = malloc(bytes), *wrote = calloc(1, bytes);
+  double least[3] = {1e9, 1e9, 1e9};
+  for (cl_uint i = 1; i <= TIMES; i++) {
+    double at[4];
+    must(clEnqueueFillBuffer(queues[0], x, &i, sizeof i, 0, bytes, 0, NULL, NULL), "fill");
+    must(clEnqueueFillBuffer(queues[1], y, &i, sizeof i, 0, bytes, 0, NULL, NULL), "fill");
+    must(clFinish(queues[0]), "finish"), must(clFinish(queues[1]), "finish");
+    at[0] = now();
+    must(clEnqueueReadBuffer(queues[0], x, CL_TRUE, 0, bytes, host, 0, NULL, NULL), "read");
+    at[1] = now();
+    must(clEnqueueWriteBuffer(queues[1], y, CL_TRUE, 0, bytes, wrote, 0, NULL, NULL), "write");
+    at[2] = now();
+    must(clEnqueueCopyBuffer(queues[1], x, y, 0, 0, bytes, 0, NULL, NULL), "copy");
+    must(clFinish(queues[1]), "finish");
+    at[3] = now();
+    for (int k = 0; k < 3; k++)
+      if (at[k + 1] - at[k] < least[k]) least[k] = at[k + 1] - at[k];
+    must(clEnqueueReadBuffer(queues[1], y, CL_TRUE, 0, bytes, wrote, 0, NULL, NULL), "read");
+    right(!memcmp(host, wrote, bytes), "what has come", (int)i);
+  }
+  printf("read_s %.4f\nwrite_s %.4f\nbetween_s %.4f\n", least[0], least[1], least[2]);
+  free(host), free(wrote);
 }
 
 static cl_kernel bench_kernel;
@@ -1314,6 +1446,9 @@ int main(int argc, char **argv) {
     return 0;
   } else if (!strcmp(what, "apart")) {
     apart();
+    return 0;
+  } else if (!strcmp(what, "between")) {
+    between((size_t)n << 20);
     return 0;
   } else if (!strcmp(what, "store")) {
     store(n);
