@@ -85,7 +85,7 @@ func serve(t *testing.T, env ...string) *served {
 	first := filepath.Join(dir, "first")
 	program, err := os.ReadFile(self)
 	if err == nil {
-		err = os.WriteFile(first, program, 0o700)
+		err = install(first, program)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func TestLoaderAlone(t *testing.T) {
 			err = os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755)
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(root, to), text, 0o755)
+			err = install(filepath.Join(root, to), text)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -44,6 +45,13 @@ var built = sync.OnceValues(func() (b struct{ program, vendors string }, err err
 	b.vendors, err = pool.Library(dir)
 	return b, err
 })
+
+// install writes a program. A child that is forked meanwhile has not it open, with which it could not be started.
+func install(path string, text []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, text, 0o755)
+}
 
 // onlyPoCL has programs and nodes see PoCL only, where it is, whatever else is
 // installed (programs take the first platform), unless the environment says more.

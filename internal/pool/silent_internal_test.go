@@ -105,7 +105,7 @@ func TestDriverLeavesSomething(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\nsleep 1000 & echo $! >>"+dir+"/left\ncase $1 in list) echo '[]';; esac\n"), 0o700); err != nil {
+	if err := put(program, []byte("#!/bin/sh\nsleep 1000 & echo $! >>"+dir+"/left\ncase $1 in list) echo '[]';; esac\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -285,23 +285,23 @@ static CUresult attribute(void *to, int what, uint64_t p, const range *r) {
   unsigned type = r->what == YR_HOST ? 1 : 2, on = 1;
   int none = 0, all = 3;
   uint64_t zero = 0;
-#define GIVE(value) return memcpy(to, &(value), sizeof(value)), CUDA_SUCCESS
+#define TELL(value) return memcpy(to, &(value), sizeof(value)), CUDA_SUCCESS
   switch (what) {
-  case A_CONTEXT: GIVE(r->context);
-  case A_TYPE: GIVE(type);
+  case A_CONTEXT: TELL(r->context);
+  case A_TYPE: TELL(type);
   case A_DEVICE_POINTER:
     if (r->what == YR_HOST) return CUDA_ERROR_INVALID_VALUE;
-    GIVE(p);
+    TELL(p);
   case A_HOST_POINTER:
     if (r->what != YR_HOST) return CUDA_ERROR_INVALID_VALUE;
-    GIVE(p);
-  case A_ID: GIVE(r->id);
-  case A_START: GIVE(r->at);
-  case A_SIZE: GIVE(r->size);
-  case A_MAPPED: GIVE(on);
-  case A_ORDINAL: case A_MANAGED: case A_SYNC: case A_LEGACY_IPC: case A_RDMA: GIVE(none);
-  case A_HANDLES: case A_POOL: GIVE(zero);
-  case A_ACCESS: GIVE(all);
+    TELL(p);
+  case A_ID: TELL(r->id);
+  case A_START: TELL(r->at);
+  case A_SIZE: TELL(r->size);
+  case A_MAPPED: TELL(on);
+  case A_ORDINAL: case A_MANAGED: case A_SYNC: case A_LEGACY_IPC: case A_RDMA: TELL(none);
+  case A_HANDLES: case A_POOL: TELL(zero);
+  case A_ACCESS: TELL(all);
   }
   return CUDA_ERROR_INVALID_VALUE;
 }

@@ -6,12 +6,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define FAIL(CODE)          \
-  do {                      \
-    if (err) *err = (CODE); \
-    return NULL;            \
-  } while (0)
-
 typedef struct map {
   void *at;
   bool shadow; /* at is to be freed, or is the program's own memory that the device's is a copy of */
@@ -316,12 +310,6 @@ static cl_int CL_API_CALL yp_clSetMemObjectDestructorCallback(cl_mem m, void(CL_
   return yp_when_destroyed(&obj(m)->destroyed, (void (*)(void))call, data);
 }
 
-#define GIVE(TYPE, X) \
-  do {                \
-    TYPE v = (X);     \
-    return yp_give(&v, sizeof v, size, value, got); \
-  } while (0)
-
 static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size_t size, void *value, size_t *got) {
   if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
   object *o = obj(m);
@@ -342,7 +330,7 @@ static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
   case CL_MEM_USES_SVM_POINTER: GIVE(cl_bool, yp_of_svm(o));
   case CL_MEM_PROPERTIES: return yp_no_properties(o->u.mem.listed, size, value, got);
   }
-  return yp_info(o->node, YP_OF_MEM, o->id, 0, what, size, value, got);
+  return yp_info(o->node, OF_MEM, o->id, 0, what, size, value, got);
 }
 
 static cl_int CL_API_CALL yp_clGetImageInfo(cl_mem m, cl_image_info what, size_t size, void *value, size_t *got) {
@@ -350,7 +338,7 @@ static cl_int CL_API_CALL yp_clGetImageInfo(cl_mem m, cl_image_info what, size_t
   if (what == CL_IMAGE_BUFFER) GIVE(cl_mem, obj(m)->parent->kind == MEM && !obj(m)->parent->u.mem.pixel ? (cl_mem)obj(m)->parent : NULL);
   const size_t *told = obj(m)->u.mem.told;
   if (told[0] && (what == CL_IMAGE_ROW_PITCH || what == CL_IMAGE_SLICE_PITCH)) GIVE(size_t, told[what == CL_IMAGE_SLICE_PITCH]);
-  return yp_info(obj(m)->node, YP_OF_IMAGE, obj(m)->id, 0, what, size, value, got);
+  return yp_info(obj(m)->node, OF_IMAGE, obj(m)->id, 0, what, size, value, got);
 }
 
 /* A transfer is between memory of the device and rows of the program's. */

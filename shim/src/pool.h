@@ -38,6 +38,7 @@ enum { PARENTS = 1 << 8 }; /* of a kind, in a child of fork: its parent made it 
 
 typedef struct object object;
 /* What another thread of the parent had locked nobody gives back in a child. */
+void yp_devices_in_child(void);
 void yp_notices_in_child(void);
 void yp_memory_in_child(void);
 void yp_svm_in_child(void);
@@ -123,6 +124,8 @@ extern int yp_device_count; /* one of each node */
 
 cl_int yp_when_destroyed(callback **list, void (*call)(void), void *data);
 void yp_tell(callback *c, void *handle);
+object *yp_find_object(const void *p); /* NULL: there is none at that address, which may be anything */
+bool yp_in_context(const object *context, const void *device);
 object *yp_new(int kind, object *parent, object *context);
 void yp_destroy(object *o);
 static inline object *obj(const void *handle) { return (object *)handle; }
@@ -196,6 +199,18 @@ void yp_hear(cl_uint n, const cl_event *events, cl_command_queue q, uint64_t unt
 cl_int yp_notice(cl_event h, cl_int when, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data);
 cl_int yp_when_over(cl_event h, void(CL_CALLBACK *call)(cl_event, cl_int, void *), void *data);
 
+/* FAIL ends a function that makes something, GIVE and GIVE_TEXT one that tells of something. */
+#define FAIL(CODE)          \
+  do {                      \
+    if (err) *err = (CODE); \
+    return NULL;            \
+  } while (0)
+#define GIVE(TYPE, X) \
+  do {                \
+    TYPE v = (X);     \
+    return yp_give(&v, sizeof v, size, value, got); \
+  } while (0)
+#define GIVE_TEXT(X) return yp_give(X, strlen(X) + 1, size, value, got)
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);
 cl_mem_flags yp_flags_of(cl_mem_flags flags, cl_mem_flags buffer);
 
@@ -203,9 +218,13 @@ static inline cl_int yp_no_properties(bool listed, size_t size, void *value, siz
   cl_mem_properties none = 0;
   return yp_give(&none, listed ? sizeof none : 0, size, value, got);
 }
+
+/* What an info asks of; the worker has the same list. */
+enum { OF_DEVICE = 1, OF_QUEUE, OF_MEM, OF_IMAGE, OF_SAMPLER, OF_PROGRAM, OF_BUILD, OF_KERNEL, OF_ARG, OF_GROUP, OF_EVENT, OF_PROFILE };
+cl_int yp_ask(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, answer *a);
 cl_int yp_info(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got);
+cl_int yp_fact(object *o, int of, uint64_t more, cl_uint what, size_t size, void *value, size_t *got); /* what stays so: it is asked once */
 enum { YP_SHARED = 32 << 10 }; /* bytes from which a mapping that the worker has, too, is worth its cost */
-enum { YP_OF_MEM = 3, YP_OF_IMAGE = 4 };
 void yp_mem_gone(object *o); /* memory goes, and nothing is made of it */
 
 /* What commands have at their ends, and are told of those. */
@@ -233,6 +252,15 @@ typedef struct yp_deed yp_deed;
 yp_deed *yp_deed_of_copy(void *to, const void *from, size_t size);
 yp_deed *yp_deed_of_free(cl_uint n, void *list[], void(CL_CALLBACK *call)(cl_command_queue, cl_uint, void *[], void *), void *data);
 cl_int yp_do(yp_deed *d, cl_command_queue q, cl_context c, cl_event over, yp_ends ends, cl_int (*marker)(object *, yp_ends)); /* sets over when it is done, and frees d */
+
+/* See device.c. */
+void yp_only_offered(cl_uint what, answer *a); /* takes away what this library does not offer of a device's extensions */
+cl_int CL_API_CALL yp_clGetPlatformIDs(cl_uint n, cl_platform_id *ids, cl_uint *count);
+cl_int CL_API_CALL yp_clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t size, void *value, size_t *got);
+cl_int CL_API_CALL yp_clGetDeviceIDs(cl_platform_id p, cl_device_type type, cl_uint n, cl_device_id *devices, cl_uint *count);
+
+void yp_fill_devices(void);
+void yp_fill_programs(void);
 void yp_fill_svm(void);
 void yp_fill_memory(void);
 const cl_icd_dispatch *yp_span(void); /* for devices of several nodes */

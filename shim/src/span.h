@@ -258,16 +258,6 @@ static inline void *copy_of(const void *p, size_t n) {
   return q;
 }
 
-#define FAIL(CODE)          \
-  do {                      \
-    if (err) *err = (CODE); \
-    return NULL;            \
-  } while (0)
-#define GIVE(TYPE, X) \
-  do {                \
-    TYPE v = (X);     \
-    return yp_give(&v, sizeof v, size, value, got); \
-  } while (0)
 #define EACH(I, CTX) for (cl_uint I##_ = 0, I = 0; I##_ < (CTX)->u.ctx.n && ((I = (cl_uint)(CTX)->u.ctx.nodes[I##_]), true); I##_++)
 
 #define SET(NAME) t->NAME = sp_##NAME;

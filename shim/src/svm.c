@@ -25,12 +25,6 @@ static uintptr_t next;
 
 void yp_svm_in_child(void) { pthread_mutex_init(&lock, NULL); }
 
-#define FAIL(CODE)          \
-  do {                      \
-    if (err) *err = (CODE); \
-    return NULL;            \
-  } while (0)
-
 static size_t page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 static size_t length(const object *o) { return (o->u.mem.size + page() - 1) & ~(page() - 1); }
 static uintptr_t place(const object *o) { return (uintptr_t)o->u.mem.host; }
