@@ -88,11 +88,14 @@ void yp_destroy(object *o) {
   o->refs = 0;
   while (o && o->refs == 0 && o->children == 0) {
     object *parent = o->parent;
-    if (o->kind == MEM || o->kind == SVM) { /* nobody else knows it any more */
-      pthread_mutex_unlock(&objects);
-      yp_mem_gone(o);
-      pthread_mutex_lock(&objects);
+    pthread_mutex_unlock(&objects); /* nobody else knows it any more */
+    if (o->released) {
+      yp_begin(o->node, OP_release);
+      yp_word(o->id);
+      yp_post(o->kind == QUEUE);
     }
+    if (o->kind == MEM || o->kind == SVM) yp_mem_gone(o);
+    pthread_mutex_lock(&objects);
     free(o->properties);
     forget_facts(o);
     if (o->kind == CONTEXT) context = o; /* the last, as it points to nothing */
@@ -125,7 +128,8 @@ static cl_int retain(void *handle, int kind, cl_int invalid) {
   return CL_SUCCESS;
 }
 
-/* release reports in *last whether that was the last reference; the worker has been told then. */
+/* release reports in *last whether that was the last reference. The worker is told when nothing is made of it any more: until
+ * then it can be found by what is (CL_QUEUE_CONTEXT), and used. */
 static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
   *last = false;
   if (of_parent(handle, kind)) return CL_SUCCESS;
@@ -134,10 +138,11 @@ static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
   if (refs < 1) return invalid;
   while (refs > 1 && !__atomic_compare_exchange_n(&obj(handle)->refs, &refs, refs - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
   if (!(*last = refs == 1)) return CL_SUCCESS;
-  yp_begin(obj(handle)->node, OP_release);
-  yp_word(obj(handle)->id);
-  yp_post(kind == QUEUE);
-  return CL_SUCCESS;
+  pthread_mutex_lock(&objects);
+  obj(handle)->released = true;
+  const bool stays = obj(handle)->children > 0;
+  pthread_mutex_unlock(&objects);
+  return kind == QUEUE && stays ? yp_dispatch.clFlush(handle) : CL_SUCCESS;
 }
 
 #define COUNTED(NAME, TYPE, KIND, INVALID)                                      \
@@ -164,6 +169,9 @@ static cl_int CL_API_CALL yp_clReleaseDevice(cl_device_id d) {
   if (!bad && last) yp_destroy(obj(d));
   return bad;
 }
+
+/* yp_count is how often an object is referred to, as programs are told: by what is made of it once, however much that is. */
+cl_uint yp_count(int refs) { return refs > 0 ? (cl_uint)refs : 1; }
 
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got) {
   if (value && size < n) return CL_INVALID_VALUE;
@@ -280,7 +288,7 @@ static cl_int CL_API_CALL yp_clGetContextInfo(cl_context h, cl_context_info what
   if (!is(h, CONTEXT)) return CL_INVALID_CONTEXT;
   object *o = obj(h);
   switch (what) {
-  case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
   case CL_CONTEXT_NUM_DEVICES: GIVE(cl_uint, o->u.context.n);
   case CL_CONTEXT_DEVICES: return yp_give(o->u.context.devices, o->u.context.n * sizeof(cl_device_id), size, value, got);
   case CL_CONTEXT_PROPERTIES: return yp_give(o->properties, o->properties_size, size, value, got);
@@ -334,7 +342,7 @@ static cl_int CL_API_CALL yp_clGetCommandQueueInfo(cl_command_queue h, cl_comman
   switch (what) {
   case CL_QUEUE_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_QUEUE_DEVICE: GIVE(cl_device_id, (cl_device_id)o->u.queue.device);
-  case CL_QUEUE_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_QUEUE_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
   case CL_QUEUE_PROPERTIES: GIVE(cl_command_queue_properties, o->u.queue.flags);
   case CL_QUEUE_PROPERTIES_ARRAY: return yp_give(o->properties, o->properties_size, size, value, got);
   case CL_QUEUE_DEVICE_DEFAULT: GIVE(cl_command_queue, NULL);
@@ -416,7 +424,7 @@ static cl_sampler CL_API_CALL yp_clCreateSamplerWithProperties(cl_context c, con
 
 static cl_int CL_API_CALL yp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what, size_t size, void *value, size_t *got) {
   if (!is(h, SAMPLER)) return CL_INVALID_SAMPLER;
-  if (what == CL_SAMPLER_REFERENCE_COUNT) GIVE(cl_uint, (cl_uint)obj(h)->refs);
+  if (what == CL_SAMPLER_REFERENCE_COUNT) GIVE(cl_uint, yp_count(obj(h)->refs));
   if (what == CL_SAMPLER_CONTEXT) GIVE(cl_context, (cl_context)obj(h)->context);
   if (what == CL_SAMPLER_PROPERTIES) return yp_give(obj(h)->properties, obj(h)->properties_size, size, value, got);
   return yp_info(obj(h)->node, OF_SAMPLER, obj(h)->id, 0, what, size, value, got);
@@ -495,7 +503,7 @@ static cl_int CL_API_CALL yp_clGetEventInfo(cl_event h, cl_event_info what, size
   case CL_EVENT_COMMAND_QUEUE: GIVE(cl_command_queue, o->u.event.type == CL_COMMAND_USER ? NULL : (cl_command_queue)o->parent);
   case CL_EVENT_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_EVENT_COMMAND_TYPE: GIVE(cl_command_type, o->u.event.type);
-  case CL_EVENT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_EVENT_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
   case CL_EVENT_COMMAND_EXECUTION_STATUS:
     if (__atomic_load_n(&o->u.event.over, __ATOMIC_ACQUIRE)) GIVE(cl_int, CL_COMPLETE);
   }

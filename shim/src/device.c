@@ -169,9 +169,12 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
     return svm_capabilities(obj(d), size, value, got);
   case CL_DEVICE_PLATFORM: GIVE(cl_platform_id, (cl_platform_id)&yp_platform);
   case CL_DEVICE_PARENT_DEVICE: GIVE(cl_device_id, (cl_device_id)obj(d)->parent);
-  case CL_DEVICE_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)obj(d)->refs);
+  case CL_DEVICE_REFERENCE_COUNT: GIVE(cl_uint, yp_count(obj(d)->refs));
   case CL_DEVICE_EXECUTION_CAPABILITIES: GIVE(cl_device_exec_capabilities, CL_EXEC_KERNEL);
   case CL_DEVICE_PIPE_SUPPORT: GIVE(cl_bool, CL_FALSE);
+  case CL_DEVICE_HOST_UNIFIED_MEMORY: /* of its own machine's, which programs take for theirs */
+    if (!yp_unified(obj(d)->node)) GIVE(cl_bool, CL_FALSE);
+    break;
   case CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES: GIVE(cl_device_device_enqueue_capabilities, 0);
   case CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES: GIVE(cl_command_queue_properties, 0);
   case CL_DEVICE_MAX_PIPE_ARGS: case CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS: case CL_DEVICE_PIPE_MAX_PACKET_SIZE: case CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE:

@@ -57,6 +57,7 @@ struct object {
   int kind;
   uint64_t id;
   int refs;     /* the program's */
+  bool released; /* it had some, and the worker is told when it goes */
   int children; /* objects that point here: the memory stays until they are gone */
   object *parent;  /* context of most, program of a kernel, parent of a sub-buffer or sub-device, queue of an event */
   object *context; /* NULL in a context */
@@ -211,6 +212,7 @@ cl_int yp_when_over(cl_event h, void(CL_CALLBACK *call)(cl_event, cl_int, void *
     return yp_give(&v, sizeof v, size, value, got); \
   } while (0)
 #define GIVE_TEXT(X) return yp_give(X, strlen(X) + 1, size, value, got)
+cl_uint yp_count(int refs);
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);
 cl_mem_flags yp_flags_of(cl_mem_flags flags, cl_mem_flags buffer);
 

@@ -198,7 +198,7 @@ static cl_int CL_API_CALL sp_clGetContextInfo(cl_context h, cl_context_info what
   cl_device_id devices[YP_NODES];
   for (cl_uint i = 0; i < o->u.ctx.n; i++) devices[i] = o->u.ctx.devices[o->u.ctx.nodes[i]];
   switch (what) {
-  case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
   case CL_CONTEXT_NUM_DEVICES: GIVE(cl_uint, o->u.ctx.n);
   case CL_CONTEXT_DEVICES: return yp_give(devices, o->u.ctx.n * sizeof *devices, size, value, got);
   case CL_CONTEXT_PROPERTIES: return yp_give(o->u.ctx.properties, o->u.ctx.size, size, value, got);
@@ -236,7 +236,7 @@ static cl_command_queue CL_API_CALL sp_clCreateCommandQueue(cl_context c, cl_dev
 static cl_int CL_API_CALL sp_clGetCommandQueueInfo(cl_command_queue h, cl_command_queue_info what, size_t size, void *value, size_t *got) {
   if (!sis(h, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
   if (what == CL_QUEUE_CONTEXT) GIVE(cl_context, (cl_context)sp(h)->context);
-  if (what == CL_QUEUE_REFERENCE_COUNT) GIVE(cl_uint, (cl_uint)sp(h)->refs);
+  if (what == CL_QUEUE_REFERENCE_COUNT) GIVE(cl_uint, yp_count(sp(h)->refs));
   return D.clGetCommandQueueInfo(sp(h)->in[sp(h)->node], what, size, value, got);
 }
 
@@ -267,7 +267,7 @@ static cl_sampler CL_API_CALL sp_clCreateSampler(cl_context c, cl_bool normalize
 
 static cl_int CL_API_CALL sp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what, size_t size, void *value, size_t *got) {
   if (!sis(h, SAMPLER)) return CL_INVALID_SAMPLER;
-  if (what == CL_SAMPLER_REFERENCE_COUNT) GIVE(cl_uint, (cl_uint)sp(h)->refs);
+  if (what == CL_SAMPLER_REFERENCE_COUNT) GIVE(cl_uint, yp_count(sp(h)->refs));
   if (what == CL_SAMPLER_CONTEXT) GIVE(cl_context, (cl_context)sp(h)->context);
   return D.clGetSamplerInfo(any(sp(h)), what, size, value, got);
 }

@@ -119,7 +119,7 @@ static cl_int CL_API_CALL sp_clGetEventInfo(cl_event h, cl_event_info what, size
   case CL_EVENT_COMMAND_QUEUE: GIVE(cl_command_queue, (cl_command_queue)e->parent);
   case CL_EVENT_CONTEXT: GIVE(cl_context, (cl_context)e->context);
   case CL_EVENT_COMMAND_TYPE: GIVE(cl_command_type, e->u.event.type);
-  case CL_EVENT_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)e->refs);
+  case CL_EVENT_REFERENCE_COUNT: GIVE(cl_uint, yp_count(e->refs));
   case CL_EVENT_COMMAND_EXECUTION_STATUS: break;
   default: return CL_INVALID_VALUE;
   }

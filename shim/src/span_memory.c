@@ -204,7 +204,7 @@ static cl_int CL_API_CALL sp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
     for (mapping *i = o->u.mem.maps; i; i = i->next) n++;
     sp_leave();
     GIVE(cl_uint, n);
-  case CL_MEM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_MEM_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
   case CL_MEM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_MEM_ASSOCIATED_MEMOBJECT: GIVE(cl_mem, (cl_mem)part_of(o));
   case CL_MEM_OFFSET: GIVE(size_t, part_of(o) ? o->u.mem.origin : 0);

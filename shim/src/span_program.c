@@ -172,7 +172,7 @@ static cl_int CL_API_CALL sp_clGetProgramInfo(cl_program h, cl_program_info what
     devices[n++] = o->context->u.ctx.devices[i];
   }
   switch (what) {
-  case CL_PROGRAM_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)o->refs);
+  case CL_PROGRAM_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
   case CL_PROGRAM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_PROGRAM_NUM_DEVICES: GIVE(cl_uint, n);
   case CL_PROGRAM_DEVICES: return yp_give(devices, n * sizeof *devices, size, value, got);
@@ -305,7 +305,7 @@ static cl_int CL_API_CALL sp_clSetKernelArg(cl_kernel h, cl_uint index, size_t s
 static cl_int CL_API_CALL sp_clGetKernelInfo(cl_kernel h, cl_kernel_info what, size_t size, void *value, size_t *got) {
   if (!sis(h, KERNEL)) return CL_INVALID_KERNEL;
   switch (what) {
-  case CL_KERNEL_REFERENCE_COUNT: GIVE(cl_uint, (cl_uint)sp(h)->refs);
+  case CL_KERNEL_REFERENCE_COUNT: GIVE(cl_uint, yp_count(sp(h)->refs));
   case CL_KERNEL_CONTEXT: GIVE(cl_context, (cl_context)sp(h)->context);
   case CL_KERNEL_PROGRAM: GIVE(cl_program, (cl_program)sp(h)->parent);
   }

@@ -499,6 +499,48 @@ static void divides(void) {
   printf("divided %d\n", bad);
 }
 
+/* kept releases what others are made of, finds it again by those, and uses it. */
+static void kept(void) {
+  const char *text = "kernel void one(global int *a) { a[0] = 1; } kernel void two(global int *a) { a[0] = 2; }";
+  cl_device_id devices[8];
+  cl_uint count = 0;
+  size_t size = 0, once = 1;
+  cl_int e, x = 0;
+  cl_context c = NULL;
+  cl_program p = NULL;
+  cl_mem whole = NULL;
+  cl_command_queue q = NULL;
+  must(clGetContextInfo(context, CL_CONTEXT_DEVICES, sizeof devices, devices, &size), "devices");
+  cl_context own = clCreateContext(NULL, (cl_uint)(size / sizeof *devices), devices, NULL, NULL, &e);
+  must(e, "context");
+  cl_command_queue first = clCreateCommandQueue(own, device, 0, &e);
+  must(e, "queue"), must(clReleaseContext(own), "release of a context");
+  must(clGetCommandQueueInfo(first, CL_QUEUE_CONTEXT, sizeof c, &c, NULL), "context of a queue");
+  must(clGetContextInfo(c, CL_CONTEXT_REFERENCE_COUNT, sizeof count, &count, NULL), "count");
+  cl_program made = clCreateProgramWithSource(c, 1, &text, NULL, &e);
+  must(e, "program"), must(clBuildProgram(made, 0, NULL, "", NULL, NULL), "build");
+  cl_kernel k = clCreateKernel(made, "one", &e);
+  must(e, "kernel"), must(clReleaseProgram(made), "release of a program");
+  must(clGetKernelInfo(k, CL_KERNEL_PROGRAM, sizeof p, &p, NULL), "program of a kernel");
+  cl_kernel other = clCreateKernel(p, "two", &e);
+  must(e, "kernel of a program that is found again");
+  cl_mem m = clCreateBuffer(c, CL_MEM_READ_WRITE, 8192, NULL, &e);
+  must(e, "buffer of a context that is found again");
+  cl_mem some = part(m, 4096, 4096);
+  must(clReleaseMemObject(m), "release of a buffer");
+  must(clGetMemObjectInfo(some, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof whole, &whole, NULL), "buffer of a part");
+  must(clRetainMemObject(whole), "retain");
+  must(clSetKernelArg(other, 0, sizeof whole, &whole), "argument");
+  cl_event done;
+  must(clEnqueueNDRangeKernel(first, other, 1, NULL, &once, NULL, 0, NULL, &done), "run");
+  must(clReleaseCommandQueue(first), "release of a queue");
+  must(clGetEventInfo(done, CL_EVENT_COMMAND_QUEUE, sizeof q, &q, NULL), "queue of an event");
+  must(clEnqueueReadBuffer(q, whole, CL_TRUE, 0, sizeof x, &x, 1, &done, NULL), "read");
+  printf("kept %d %d %d %d %d, found again %d\n", count > 0, c == own, p == made, whole == m, q == first, x);
+  must(clReleaseEvent(done), "release"), must(clReleaseKernel(k), "release"), must(clReleaseKernel(other), "release"), must(clReleaseMemObject(some), "release");
+  must(clReleaseMemObject(whole), "release");
+}
+
 int main(int n, char **args) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   start_alarmed(n > 1 && !strcmp(args[1], "all"));
@@ -518,6 +560,7 @@ int main(int n, char **args) {
   parts();
   origins();
   allowed();
+  kept();
   pitches();
   ahead();
   for (size_t size = 4096; size <= 1 << 18; size <<= 6) mapped(CL_MEM_READ_WRITE, size), mapped(CL_MEM_USE_HOST_PTR, size), mapped(CL_MEM_ALLOC_HOST_PTR, size);
