@@ -32,6 +32,7 @@ var ranks = map[string]int{
 
 	"internal/filelock": 1, // below the engines, which lock their folders
 	"internal/release":  1, // files; the command line and pool nodes are what it says
+	"internal/seccomp":  1, // what keeps jobs and workers from the kernel
 
 	"internal/scheduler/place": 2, "internal/scheduler/pack": 2, "internal/scheduler/route": 2, "internal/scheduler/queue": 2, "internal/scheduler/forecast": 2, "internal/metering/rate": 2, "internal/inventory/identifier": 2, "internal/tags/expr": 2, // decisions, pure
 	"internal/jobfile":      2, // reads job files for the command line

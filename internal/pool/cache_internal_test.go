@@ -139,3 +139,55 @@ func TestForgetCaches(t *testing.T) {
 		t.Error("one that is used again goes")
 	}
 }
+
+// What a link in a cache leads to stays, whoever made it, and the link goes.
+func TestLinksInCaches(t *testing.T) {
+	n := &Node{cfg: NodeConfig{Dir: t.TempDir(), Cache: 1}, tasks: map[string]*task{}, log: slog.New(slog.DiscardHandler)}
+	if err := makeCaches(n.cfg.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeCachesOf(n.cfg.Dir, owner("a")); err != nil {
+		t.Fatal(err)
+	}
+	outside := t.TempDir()
+	kept := filepath.Join(outside, "in", "file")
+	if err := os.MkdirAll(filepath.Dir(kept), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(kept, make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	of := caches(n.cfg.Dir, owner("a"))
+	for _, link := range []string{filepath.Join(of["POCL_CACHE_DIR"], "aa"), filepath.Join(of["TMPDIR"], "x"), filepath.Join(of["XDG_CACHE_HOME"], "more"), of["MESA_SHADER_CACHE_DIR"]} {
+		_ = os.Remove(link) // the folder that it is instead of
+		if err := os.Symlink(outside, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := time.Now().Add(time.Hour)
+	n.tidy(late)
+	n.bound(late)
+	emptied(of["XDG_CACHE_HOME"])
+	if err := makeCachesOf(n.cfg.Dir, owner("a")); err != nil {
+		t.Error(err)
+	}
+	if f, err := os.Lstat(of["MESA_SHADER_CACHE_DIR"]); err != nil || !f.IsDir() {
+		t.Errorf("the folder of a cache is %v, %v", f, err)
+	}
+	n.tidy(late)
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(of["TMPDIR"]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Dir(kept), of["TMPDIR"]); err != nil { // the folder itself
+		t.Fatal(err)
+	}
+	if n.tidy(late); len(n.cached("tmp", "*")) != 0 {
+		t.Errorf("there are %v", n.cached("tmp", "*"))
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -61,6 +64,9 @@ func caches(dir, owner string) map[string]string {
 // makeCachesOf makes what caches are, and says that they are used.
 func makeCachesOf(dir, owner string) error {
 	for _, folder := range caches(dir, owner) {
+		if f, err := os.Lstat(folder); err == nil && !f.IsDir() {
+			_ = os.Remove(folder) // a program's: where it leads is not the node's
+		}
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return fault.Wrap(fault.Invalid, err, "%s cannot be made", folder)
 		}
@@ -127,13 +133,27 @@ func (n *Node) tidy(now time.Time) {
 }
 
 // cached are files of all owners' caches that are called so; those of nodes of before, which
-// had one cache for all, are among them.
+// had one cache for all, are among them. What lies behind a link is not: a worker that was not
+// confined may have made it, and it leads anywhere.
 func (n *Node) cached(folder ...string) (all []string) {
+	dir := filepath.Join(n.cfg.Dir, "cache")
 	for _, of := range []string{"", "*"} {
-		found, _ := filepath.Glob(filepath.Join(append([]string{n.cfg.Dir, "cache", of}, folder...)...)) // the pattern is one
+		found, _ := filepath.Glob(filepath.Join(append([]string{dir, of}, folder...)...)) // the pattern is one
 		all = append(all, found...)
 	}
-	return all
+	return unlinked(dir, all)
+}
+
+// unlinked are those of some paths below a folder on whose way there is no link.
+func unlinked(dir string, paths []string) []string {
+	return slices.DeleteFunc(paths, func(path string) bool {
+		for path = filepath.Dir(path); len(path) > len(dir); path = filepath.Dir(path) {
+			if f, err := os.Lstat(path); err != nil || !f.IsDir() {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // unused is the time since when no worker can have used what is older; zero: that is
@@ -176,6 +196,23 @@ type compiled struct {
 	used  time.Time
 }
 
+// sizeOf is how much there is below a path, and when the last of it was used.
+func sizeOf(path string) compiled {
+	c := compiled{path: path}
+	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil // it is going, or not what takes room
+		}
+		if f, err := d.Info(); err == nil {
+			if c.bytes += f.Size(); f.ModTime().After(c.used) {
+				c.used = f.ModTime()
+			}
+		}
+		return nil
+	})
+	return c
+}
+
 // bound removes programs that PoCL compiled, those first that were used longest
 // ago, until a tenth is free of what may be kept: other drivers bound theirs
 // themselves. What a worker may be using stays, however much there is.
@@ -188,18 +225,7 @@ func (n *Node) bound(now time.Time) {
 	before, total := n.unused(now), int64(0)
 	var list []compiled
 	for _, path := range all {
-		c := compiled{path: path}
-		_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return nil // it is going, or not what takes room
-			}
-			if f, err := d.Info(); err == nil {
-				if c.bytes += f.Size(); f.ModTime().After(c.used) {
-					c.used = f.ModTime()
-				}
-			}
-			return nil
-		})
+		c := sizeOf(path)
 		total += c.bytes
 		list = append(list, c)
 	}
@@ -225,16 +251,65 @@ func (n *Node) bound(now time.Time) {
 	n.log.Info("compiled programs removed", "programs", removed, "bytes_left", total)
 }
 
-// forgetCaches removes the caches of groups that have had no program here for a while.
-func (n *Node) forgetCaches(now time.Time) {
-	used := map[string]bool{nodes: true}
-	n.mu.Lock()
-	for _, all := range []map[string]*task{n.tasks, n.arriving} {
-		for _, t := range all {
-			used[owner(t.Group)] = true
+// spare keeps programs from filling the disk for all: when little of it is free, what is
+// in caches of groups without programs goes and, if that is not enough, the programs of the
+// group end that has most there, if that is what is missing. What they have goes the next time.
+func (n *Node) spare() {
+	free, least := n.diskFree()
+	if free >= least {
+		return
+	}
+	used := n.owners()
+	worst, most := "", int64(0)
+	for _, tmp := range n.cached("tmp") {
+		dir := filepath.Dir(tmp)
+		name, bytes := filepath.Base(dir), sizeOf(dir).bytes
+		switch {
+		case name == nodes, dir == filepath.Join(n.cfg.Dir, "cache"): // of a node of before
+		case !used[name] && bytes > 0:
+			emptied(dir)
+			n.log.Warn("a cache is emptied, as the disk is full", "path", dir, "bytes", bytes, "bytes_free", free)
+		case used[name] && bytes > most:
+			worst, most = name, bytes
 		}
 	}
+	if free, least = n.diskFree(); free >= least || most < least-free {
+		return
+	}
+	n.mu.Lock()
+	tasks := n.sorted()
 	n.mu.Unlock()
+	for _, t := range tasks {
+		if owner(t.Group) == worst {
+			n.end(t, fmt.Sprintf(Released+"the node's disk is full, and programs of its group have %d MiB of compiled and temporary files there", most/mib))
+		}
+	}
+}
+
+// emptied removes what is in an owner's folders. These stay: a program may start just now.
+func emptied(dir string) {
+	for _, pattern := range []string{"*", "*/*"} {
+		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is one
+		for _, path := range unlinked(dir, found) {
+			if f, err := os.Lstat(path); err == nil && (pattern != "*" || !f.IsDir()) {
+				_ = os.RemoveAll(path) // or the next time
+			}
+		}
+	}
+}
+
+// diskFree is how many bytes are free where the node has its files, and how many should be.
+func (n *Node) diskFree() (free, least int64) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(n.cfg.Dir, &fs); err != nil {
+		return 0, 0
+	}
+	return int64(fs.Bavail) * fs.Bsize, min(int64(fs.Blocks)*fs.Bsize/20, 512*mib)
+}
+
+// forgetCaches removes the caches of groups that have had no program here for a while.
+func (n *Node) forgetCaches(now time.Time) {
+	used := n.owners()
 	for _, tmp := range n.cached("tmp") {
 		dir := filepath.Dir(tmp)
 		if f, err := os.Lstat(dir); err != nil || used[filepath.Base(dir)] || dir == filepath.Join(n.cfg.Dir, "cache") || now.Sub(f.ModTime()) < cacheKept {
@@ -244,4 +319,17 @@ func (n *Node) forgetCaches(now time.Time) {
 			n.log.Warn("a cache cannot be removed", "path", dir, "error", err)
 		}
 	}
+}
+
+// owners are those whose caches may be in use.
+func (n *Node) owners() map[string]bool {
+	used := map[string]bool{nodes: true}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, all := range []map[string]*task{n.tasks, n.arriving} {
+		for _, t := range all {
+			used[owner(t.Group)] = true
+		}
+	}
+	return used
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pool/worker"
 )
@@ -297,7 +299,8 @@ func caches(t *testing.T, pid int) (dirs []string) {
 }
 
 // TestPoison: a group's program, even one whose kernel is code of its worker, puts
-// nothing where the drivers of another group's find what was compiled. Natively it would.
+// nothing where the drivers of another group's find what was compiled, nor what leads
+// out of its own caches, and makes no sockets; of root's powers it has few. Natively it would.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	if worker.Landlock() == 0 || runtime.GOARCH != "amd64" {
@@ -305,8 +308,8 @@ func TestPoison(t *testing.T) {
 	}
 	poison := compiled(t, "poison", "../../shim/test/poison.c", "-l:libOpenCL.so.1")
 	here := filepath.Join(t.TempDir(), "x")
-	if out, err := exec.CommandContext(t.Context(), poison, here).CombinedOutput(); err != nil || string(out) != "0\n" {
-		t.Fatalf("natively its kernel makes no file: %v: %s", err, out)
+	if out, err := exec.CommandContext(t.Context(), poison, here, "link:"+here+"y", "socket:1").CombinedOutput(); err != nil || string(out) != "0\n0\n0\n" {
+		t.Fatalf("natively its kernel makes no file, link or socket: %v: %s", err, out)
 	}
 	const other = "the key of group b"
 	n := start(t, pool.NodeConfig{Groups: []pool.Group{{Name: "a", Key: key}, {Name: "b", Key: other}}})
@@ -330,7 +333,10 @@ func TestPoison(t *testing.T) {
 	}
 	paths, want := []string{poison}, ""
 	for _, dir := range caches(t, bad[0]) {
-		paths, want = append(paths, filepath.Join(dir, "poison")), want+"0\n"
+		paths, want = append(paths, filepath.Join(dir, "poison"), "link:"+filepath.Join(dir, "link")), want+"0\n-13\n"
+	}
+	for family := range 3 {
+		paths, want = append(paths, fmt.Sprint("socket:", family)), want+"-97\n"
 	}
 	for _, dir := range caches(t, pids[0]) {
 		paths, want = append(paths, filepath.Join(dir, "poison")), want+"-13\n"
@@ -338,8 +344,68 @@ func TestPoison(t *testing.T) {
 	if got := output(t, run(paths...)); got != want {
 		t.Errorf("in %v: got %q, want %q", paths[1:], got, want)
 	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", bad[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const few = "0000000000804002" // CAP_DAC_OVERRIDE, CAP_IPC_LOCK, CAP_SYS_NICE
+	for _, want := range []string{"NoNewPrivs:\t1", "Seccomp:\t2", "CapPrm:\t" + few, "CapEff:\t" + few, "CapBnd:\t" + few} {
+		if !strings.Contains(string(status), want+"\n") && (os.Getuid() == 0 || !strings.HasPrefix(want, "Cap")) {
+			t.Errorf("the worker's status has not %q:\n%s", want, status)
+		}
+	}
 	victim.end()
 	own.end()
+}
+
+// TestFullDisk: who fills the node's disk by what is compiled, or kept for a while, ends
+// before others have no room, and what is left of it goes. Others compute on.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=128m,mode=700"); err != nil {
+		t.Skipf("SKIPPED: only root mounts: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	const other = "the key of group b"
+	n := start(t, pool.NodeConfig{Dir: dir, Groups: []pool.Group{{Name: "a", Key: key}, {Name: "b", Key: other}}})
+	spec := pool.Spec{Device: "opencl-0", Compute: 20, Memory: 20 * mib}
+	_, run := share(t, n.tcp, spec)
+	neighbor := walk(t, run("walk", "1"))
+	pids := n.workers(t)
+	c, err := pool.Dial(t.Context(), n.tcp, "b", other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	task, token, err := c.Run(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = walk(t, program(t, n.tcp, task.ID, token, "walk", "1"))
+	bad := slices.DeleteFunc(n.workers(t), func(pid int) bool { return slices.Contains(pids, pid) })
+	if len(bad) != 1 {
+		t.Fatalf("workers are %v and %v", pids, bad)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(caches(t, bad[0])[0], "large")
+	f, err := os.Create(file)
+	if err == nil {
+		err = unix.Fallocate(int(f.Fd()), 0, 0, int64(fs.Bavail)*fs.Bsize-2*mib)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	n.log.await(t, "the node's disk is full, and programs of its group have")
+	n.log.await(t, "a cache is emptied, as the disk is full")
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", file, err)
+	}
+	neighbor.end()
 }
 
 // TestLateWork: what the program has kept back until its turn was over is computed in

@@ -327,6 +327,7 @@ func (n *Node) Run(ctx context.Context) error {
 			if now.Sub(tidied) >= tidyEvery {
 				tidied = now
 				n.tidy(now)
+				n.spare()
 			}
 		}
 	}

@@ -161,7 +161,9 @@ func startAt(t *testing.T, cfg pool.NodeConfig, tcp string) node {
 	} else if err != nil {
 		t.Skip("SKIPPED: no loader of OpenCL (ocl-icd-libopencl1)")
 	}
-	cfg.Dir = t.TempDir()
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
 	sock, err := os.MkdirTemp("", "yp") // a socket's path is short
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func (n *Node) checkRDMA(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), helloTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, n.program, "rdma", a.IP.String())
-	cmd.Env = workerEnv(n.cfg.Dir, nodes)
+	cmd.Env = append(workerEnv(n.cfg.Dir, nodes), worker.RDMAEnv+"="+a.IP.String())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.New(cmp.Or(strings.TrimPrefix(strings.TrimSpace(string(out)), "error: "), err.Error()))
 	}

@@ -1,8 +1,9 @@
-/* A program whose kernel is code of the process that runs it, as on processors, and
- * makes files there: poison PATH... prints for each what the kernel was told (Linux,
- * x86-64). */
+/* A program whose kernel is code of the process that runs it, as on processors, and asks the kernel of the system
+ * there: poison [link:|socket:]WHAT... makes files, links to / and sockets of families, and prints for each what it
+ * was told (Linux, x86-64). */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,12 @@ static void must(cl_int e, const char *what) {
 }
 
 int main(int n, char **paths) {
-  static const char *text = "kernel void make(global const char *path, global long *told) {\n"
-                            "  long r, how = 0101 | 02000; /* to write, made if it is not there, at its end */\n"
-                            "  __asm__ volatile(\"movq $0x180, %%r10; syscall\" : \"=a\"(r) : \"a\"(257L), \"D\"(-100L), \"S\"(path), \"d\"(how) : \"rcx\", \"r11\", \"r10\", \"memory\");\n"
+  static const char *text = "kernel void ask(long number, long a, long b, long c, long d, int at, global const char *path, global long *told) {\n"
+                            "  long r, p = (long)path;\n"
+                            "  __asm__ volatile(\"movq %5, %%r10; syscall\" : \"=a\"(r) : \"a\"(number), \"D\"(at == 1 ? p : a), \"S\"(at == 2 ? p : b), \"d\"(at == 1 ? p + 2 : c), \"r\"(d) : \"rcx\", \"r11\", \"r10\", \"memory\");\n"
                             "  told[0] = r;\n"
                             "}\n";
+  enum { OPEN = 257, LINK = 266, SOCKET = 41, HERE = -100 };
   cl_platform_id platform;
   cl_device_id device;
   cl_int e;
@@ -29,13 +31,22 @@ int main(int n, char **paths) {
   must(e, "queue");
   cl_program program = clCreateProgramWithSource(context, 1, &text, NULL, &e);
   must(e, "program"), must(clBuildProgram(program, 1, &device, "", NULL, NULL), "build");
-  cl_kernel kernel = clCreateKernel(program, "make", &e);
+  cl_kernel kernel = clCreateKernel(program, "ask", &e);
   must(e, "kernel");
   for (int i = 1; i < n; i++) {
-    cl_long told = 0;
+    const bool link = !strncmp(paths[i], "link:", 5), socket = !strncmp(paths[i], "socket:", 7);
+    char text[4096] = "/"; /* and where the link is to be */
+    const size_t from = link ? 2 : 0;
+    snprintf(text + from, sizeof text - from, "%s", paths[i] + (link ? 5 : 0));
+    cl_long told = 0, args[5] = {OPEN, HERE, 0, 0101 | 02000, 0600}; /* to write, made if it is not there, at its end */
+    cl_int at = 2;
+    if (link) memcpy(args, (cl_long[5]){LINK, 0, HERE, 0, 0}, sizeof args), at = 1;
+    if (socket) memcpy(args, (cl_long[5]){SOCKET, atoi(paths[i] + 7), 1, 0, 0}, sizeof args), at = 0;
     size_t one = 1;
-    cl_mem path = clCreateBuffer(context, CL_MEM_COPY_HOST_PTR, strlen(paths[i]) + 1, paths[i], &e), out = clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof told, NULL, &e);
-    must(e, "buffer"), must(clSetKernelArg(kernel, 0, sizeof path, &path), "argument"), must(clSetKernelArg(kernel, 1, sizeof out, &out), "argument");
+    cl_mem path = clCreateBuffer(context, CL_MEM_COPY_HOST_PTR, sizeof text, text, &e), out = clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof told, NULL, &e);
+    must(e, "buffer");
+    for (cl_uint k = 0; k < 5; k++) must(clSetKernelArg(kernel, k, sizeof *args, &args[k]), "argument");
+    must(clSetKernelArg(kernel, 5, sizeof at, &at), "argument"), must(clSetKernelArg(kernel, 6, sizeof path, &path), "argument"), must(clSetKernelArg(kernel, 7, sizeof out, &out), "argument");
     must(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, NULL, 0, NULL, NULL), "run");
     must(clEnqueueReadBuffer(queue, out, CL_TRUE, 0, sizeof told, &told, 0, NULL, NULL), "read");
     printf("%d\n", told < 0 ? (int)told : 0);

@@ -8,10 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"yunhe.dev/yunhe/internal/seccomp"
 )
 
 // What a program says reaches compilers and drivers, which open files for it: a
@@ -19,7 +22,9 @@ import (
 // read the system's software and what drivers need to know of the machine, write
 // in its caches and to accelerators, and nothing else: the kernel sees to it
 // (Landlock), for all that it starts, too. Nor may it connect or listen, or send
-// signals to others.
+// signals to others. A kernel may be code of the worker's process, as on processors: so
+// workers have few of root's powers where the node has them, make no sockets, and nothing
+// in their caches that leads out of these to whoever opens it later.
 
 // confined is set where a worker is confined already: it is started anew then,
 // because a thread confines itself and what it starts only.
@@ -46,6 +51,13 @@ const (
 	readDir  = readFile | unix.LANDLOCK_ACCESS_FS_READ_DIR
 )
 
+// led are what nobody may make in a cache: others follow links, and open devices.
+const led = unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
+
+// powers are what workers keep of root's: cards are files that may be another user's, and
+// drivers keep memory in its place and have threads run first.
+var powers = []int{unix.CAP_DAC_OVERRIDE, unix.CAP_IPC_LOCK, unix.CAP_SYS_NICE}
+
 // Landlock is the version of what the kernel offers to confine processes, 0 for
 // nothing.
 func Landlock() int {
@@ -56,11 +68,10 @@ func Landlock() int {
 	return int(n)
 }
 
-// Confine starts this program anew, confined, unless it is already or the kernel
-// has nothing for it, of which the node tells.
+// Confine starts this program anew, confined, unless it is already. Where the kernel has no
+// Landlock, of which the node tells, files and ports are not kept from it.
 func Confine() error {
-	version := Landlock()
-	if os.Getenv(confined) != "" || version == 0 {
+	if os.Getenv(confined) != "" {
 		return nil
 	}
 	self, err := os.Executable()
@@ -68,10 +79,31 @@ func Confine() error {
 		return err
 	}
 	runtime.LockOSThread() // this thread is what is confined; the others end when it becomes the program anew
-	if err := restrict(version, self); err != nil {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	if version := Landlock(); version > 0 {
+		err = restrict(version, self)
+	}
+	if err == nil {
+		err = drop()
+	}
+	if err == nil {
+		err = calls().Set()
+	}
+	if err != nil {
 		return fmt.Errorf("the worker cannot be confined: %w", err)
 	}
 	return unix.Exec(self, os.Args, append(os.Environ(), confined+"=1"))
+}
+
+// calls are what workers may not ask the kernel for. Theirs are what they are given.
+func calls() seccomp.Rules {
+	r := seccomp.Rules{Denied: []uint32{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL}}
+	if os.Getenv(RDMAEnv) != "" { // librdmacm makes sockets, and asks ibacm
+		r.Families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
+	}
+	return r
 }
 
 func restrict(version int, self string) error {
@@ -95,7 +127,11 @@ func restrict(version int, self string) error {
 	}
 	defer unix.Close(int(rules))
 	allow := func(path string, file, dir uint64) error {
-		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		how := unix.O_PATH | unix.O_CLOEXEC
+		if dir&unix.LANDLOCK_ACCESS_FS_MAKE_REG != 0 {
+			how |= unix.O_NOFOLLOW | unix.O_DIRECTORY // what is in a cache may be anything
+		}
+		fd, err := unix.Open(path, how, 0)
 		if err != nil {
 			return nil // there is none, or it may not be used anyway
 		}
@@ -120,7 +156,7 @@ func restrict(version int, self string) error {
 	for _, name := range writable {
 		if dir := os.Getenv(name); dir != "" {
 			_ = os.MkdirAll(dir, 0o700) // drivers make those that are missing, and may not any more
-			errs = append(errs, allow(dir, 0, all))
+			errs = append(errs, allow(dir, 0, all&^led))
 		}
 	}
 	for _, path := range devices() {
@@ -129,11 +165,35 @@ func restrict(version int, self string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
 	if _, _, bad := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, rules, 0, 0); bad != 0 {
 		return bad
+	}
+	return nil
+}
+
+// drop gives root's powers up that workers do not need. Who has none has nothing to give up.
+func drop() error {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var has [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &has[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	var keep [2]unix.CapUserData
+	for _, c := range powers {
+		bit := uint32(1) << (c % 32)
+		keep[c/32].Permitted |= has[c/32].Permitted & bit
+		keep[c/32].Effective |= has[c/32].Effective & bit
+	}
+	for c := range unix.CAP_LAST_CAP + 1 {
+		if slices.Contains(powers, c) || has[0].Effective&(1<<unix.CAP_SETPCAP) == 0 {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && err != unix.EINVAL { // the kernel may be older
+			return fmt.Errorf("capability %d: %w", c, err)
+		}
+	}
+	if err := unix.Capset(&hdr, &keep[0]); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
 	}
 	return nil
 }

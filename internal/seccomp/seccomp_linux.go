@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package runner
+package seccomp
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// denied are calls a job has no business with: they change the machine, or
+// denied are calls nobody has business with who is not trusted: they change the machine, or
 // reach kernel code that has often let users out. Without capabilities most
 // would fail anyway; the filter keeps their code from running at all.
 var denied = append([]uint32{
@@ -35,10 +35,6 @@ var denied = append([]uint32{
 // io_uring would run other calls behind the filter's back.
 var absent = []uint32{unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}
 
-// families are the socket families a job may use. Others are out of reach of
-// network namespaces (vsock leads to the hypervisor) or seldom-tested code.
-var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
-
 const (
 	openTreeAttr = 467 // open_tree_attr, Linux 6.15; the same number everywhere
 	namespaces   = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
@@ -49,14 +45,14 @@ const (
 // decides from the number alone the kernel works out once, when the filter is
 // set, by running it for every number there is: hence the binary search,
 // which makes that, and with it every start, 0.2 ms shorter than a list.
-func filter() []unix.SockFilter {
+func (r Rules) filter() []unix.SockFilter {
 	const number, arch = 0, 4 // offsets in struct seccomp_data
 	verdicts := map[uint32][]unix.SockFilter{
 		unix.SYS_CLONE:   unlessFlags(namespaces),
 		unix.SYS_UNSHARE: unlessFlags(namespaces | unix.CLONE_NEWTIME),
-		unix.SYS_SOCKET:  ifFamily(),
+		unix.SYS_SOCKET:  ifFamily(r.Families),
 	}
-	for _, nr := range denied {
+	for _, nr := range slices.Concat(denied, r.Denied) {
 		verdicts[nr] = []unix.SockFilter{fail(unix.EPERM)}
 	}
 	for _, nr := range absent {
@@ -92,7 +88,7 @@ func unlessFlags(flags uint32) []unix.SockFilter {
 }
 
 // ifFamily allows a call if its first argument is one of the families.
-func ifFamily() []unix.SockFilter {
+func ifFamily(families []uint32) []unix.SockFilter {
 	p := []unix.SockFilter{load(arg0)}
 	for _, f := range families {
 		p = append(p, jump(unix.BPF_JEQ, f, 0, 1), allow)
@@ -119,9 +115,10 @@ func jump(test uint16, k uint32, yes, no uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | test, K: k, Jt: yes, Jf: no}
 }
 
-// restrictSyscalls puts the filter on the calling thread.
-func restrictSyscalls() error {
-	p := filter()
+// Set puts the filter on the calling thread, and what it starts. The thread must not be
+// able to get new privileges (PR_SET_NO_NEW_PRIVS).
+func (r Rules) Set() error {
+	p := r.filter()
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	if _, _, e := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER,
 		uintptr(unsafe.Pointer(&prog))); e != 0 {

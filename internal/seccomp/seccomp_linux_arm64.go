@@ -1,4 +1,4 @@
-package runner
+package seccomp
 
 import "golang.org/x/sys/unix"
 
