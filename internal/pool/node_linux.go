@@ -28,6 +28,7 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool/wire"
 	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/seccomp"
 )
 
 // NodeConfig is how a node is started.
@@ -221,6 +222,9 @@ func (n *Node) open(h *handover) (err error) {
 	}
 	if worker.Landlock() == 0 {
 		n.log.Warn("this kernel has no Landlock: programs may see files that the node's user may read")
+	}
+	if !seccomp.Has() {
+		n.log.Warn("this kernel has no seccomp: programs whose kernels are code of their worker, as on processors, may reach services of this machine")
 	}
 	n.makers = newMakers(n.program, cfg.Libraries, cfg.Dir)
 	if h != nil {

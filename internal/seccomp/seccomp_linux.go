@@ -115,6 +115,12 @@ func jump(test uint16, k uint32, yes, no uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | test, K: k, Jt: yes, Jf: no}
 }
 
+// Has reports whether the kernel takes filters.
+func Has() bool {
+	_, _, e := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_GET_SECCOMP, 0, 0)
+	return e == 0
+}
+
 // Set puts the filter on the calling thread, and what it starts. The thread must not be
 // able to get new privileges (PR_SET_NO_NEW_PRIVS).
 func (r Rules) Set() error {

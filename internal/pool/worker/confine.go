@@ -69,7 +69,8 @@ func Landlock() int {
 }
 
 // Confine starts this program anew, confined, unless it is already. Where the kernel has no
-// Landlock, of which the node tells, files and ports are not kept from it.
+// Landlock, files and ports are not kept from it, and without seccomp no calls: the node tells
+// of that.
 func Confine() error {
 	if os.Getenv(confined) != "" {
 		return nil
@@ -88,7 +89,7 @@ func Confine() error {
 	if err == nil {
 		err = drop()
 	}
-	if err == nil {
+	if err == nil && seccomp.Has() {
 		err = calls().Set()
 	}
 	if err != nil {
