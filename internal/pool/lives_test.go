@@ -175,7 +175,7 @@ func TestSanitized(t *testing.T) {
 			vendor := file("yunhe.icd", library+"\n")
 			known := file("known", "race:_dl_deallocate_tls\n") // a thread's memory of a library that was loaded later, when it has ended
 			programs := map[string]string{}
-			for _, name := range []string{"lives", "habits", "walk", "pool"} {
+			for _, name := range []string{"lives", "habits", "walk", "graph", "pool"} {
 				programs[name] = build(name, "../../shim/test/"+name+".c", "-l:libOpenCL.so.1")
 			}
 			sanitized := func(args, transport string, run func(args ...string) *exec.Cmd) {
@@ -188,7 +188,7 @@ func TestSanitized(t *testing.T) {
 				}
 			}
 			cards := over(t, n.unix, other.tcp)
-			for _, args := range []string{"pool cards 1", "walk 3 200 1", "walk 2 200 0"} {
+			for _, args := range []string{"pool cards 1", "graph 5 6", "walk 3 200 1", "walk 2 200 0"} {
 				sanitized(args, "", cards)
 			}
 			for _, x := range []struct{ at, transport string }{{n.unix, "ring"}, {n.tcp, ""}} {
