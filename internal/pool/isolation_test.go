@@ -427,7 +427,7 @@ func TestLateWork(t *testing.T) {
 	if _, err := fmt.Sscanf(output(t, run("late", "10")), "took %d\n", &took); err != nil {
 		t.Fatal(err)
 	}
-	if charged := had() - before; charged < took*9/10 {
+	if charged := had() - before; charged < took*3/4 { // the last turn may not be over
 		t.Errorf("it was charged %s for kernels of %s", charged, took)
 	}
 }
