@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -114,12 +115,14 @@ func Grow(ctx context.Context, file string, size int64) error {
 		return err
 	}
 	if dev != nil {
-		defer dev.Close()
 		err := growMounted(dev, fileSize(size))
-		if errors.Is(err, unix.EPERM) {
+		_ = dev.Close()
+		if !errors.Is(err, unix.EPERM) {
+			return err
+		}
+		if !isLeft(ctx, f) {
 			return fault.Wrap(fault.Unavailable, err, "it grows when no run has it: the gateway lacks CAP_SYS_RESOURCE")
 		}
-		return err
 	}
 	if err := tool(ctx, "e2fsck", "-f", "-p", file); err != nil {
 		return err
@@ -135,6 +138,29 @@ func Grow(ctx context.Context, file string, size int64) error {
 		err = keep(ctx, file, max(0, r.Used+r.Free-size)/block)
 	}
 	return errors.Join(err, f.Sync())
+}
+
+// isLeft reports whether nobody has a file system, a moment later: the kernel unmounts
+// what was closed after the call that does so.
+func isLeft(ctx context.Context, f *os.File) bool {
+	const moment, look = time.Second, 20 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, moment)
+	defer cancel()
+	for {
+		dev, err := bound(f)
+		if err != nil {
+			return false
+		}
+		if dev == nil {
+			return true
+		}
+		_ = dev.Close()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(look):
+		}
+	}
 }
 
 // growMounted tells the loop device and the file system on it that their file is larger now.
