@@ -8,7 +8,7 @@ package seccomp
 // Rules are what processes may not do beside that. On other systems than Linux, and
 // on other architectures than amd64 and arm64, there are none.
 type Rules struct {
-	// Families are those of the sockets that they may make (AF_INET, …).
+	// Families are those of the sockets that they may make (AF_INET, …), such as [Sockets].
 	Families []uint32
 	// Denied are more calls that fail with EPERM.
 	Denied []uint32

@@ -35,6 +35,10 @@ var denied = append([]uint32{
 // io_uring would run other calls behind the filter's back.
 var absent = []uint32{unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}
 
+// Sockets are the families that programs use. Others are out of reach of network
+// namespaces (vsock leads to the hypervisor) or seldom-tested code.
+var Sockets = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
+
 const (
 	openTreeAttr = 467 // open_tree_attr, Linux 6.15; the same number everywhere
 	namespaces   = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |

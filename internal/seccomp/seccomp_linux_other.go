@@ -2,6 +2,9 @@
 
 package seccomp
 
+// Sockets are the families that programs use.
+var Sockets []uint32
+
 // Has reports whether the kernel takes filters: there are none.
 func Has() bool { return false }
 

@@ -132,6 +132,16 @@ static void put_options(const char *options) {
   yp_bytes(options, options ? strlen(options) : 0);
 }
 
+/* end_build ends the message that builds or compiles a program, and tells who asked to be told. */
+static cl_int end_build(cl_program p, yp_headers *h, cl_uint n, const cl_device_id *devices, built notify, void *data) {
+  yp_headers_put(h, obj(p)->context->u.context.n > 1);
+  put_devices(obj(p)->context, n, devices);
+  cl_int bad = yp_sync(NULL);
+  yp_headers_free(h);
+  if (notify) notify(p, data);
+  return bad;
+}
+
 static cl_int CL_API_CALL yp_clBuildProgram(cl_program p, cl_uint n, const cl_device_id *devices, const char *options, built notify, void *data) {
   cl_int bad;
   if (!is(p, PROGRAM)) return CL_INVALID_PROGRAM;
@@ -142,12 +152,7 @@ static cl_int CL_API_CALL yp_clBuildProgram(cl_program p, cl_uint n, const cl_de
   yp_begin(obj(p)->node, OP_build);
   yp_word(obj(p)->id);
   put_options(options);
-  yp_headers_put(h, obj(p)->context->u.context.n > 1);
-  put_devices(obj(p)->context, n, devices);
-  bad = yp_sync(NULL);
-  yp_headers_free(h);
-  if (notify) notify(p, data);
-  return bad;
+  return end_build(p, h, n, devices, notify, data);
 }
 
 static cl_int CL_API_CALL yp_clCompileProgram(cl_program p, cl_uint n, const cl_device_id *devices, const char *options, cl_uint headers, const cl_program *header,
@@ -171,12 +176,7 @@ static cl_int CL_API_CALL yp_clCompileProgram(cl_program p, cl_uint n, const cl_
     yp_word(obj(header[i])->id);
     yp_bytes(names[i], strlen(names[i]));
   }
-  yp_headers_put(h, obj(p)->context->u.context.n > 1);
-  put_devices(obj(p)->context, n, devices);
-  bad = yp_sync(NULL);
-  yp_headers_free(h);
-  if (notify) notify(p, data);
-  return bad;
+  return end_build(p, h, n, devices, notify, data);
 }
 
 static cl_program CL_API_CALL yp_clLinkProgram(cl_context c, cl_uint n, const cl_device_id *devices, const char *options, cl_uint inputs, const cl_program *input, built notify,

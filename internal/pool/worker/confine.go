@@ -102,7 +102,7 @@ func Confine() error {
 func calls() seccomp.Rules {
 	r := seccomp.Rules{Denied: []uint32{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL}}
 	if os.Getenv(RDMAEnv) != "" { // librdmacm makes sockets, and asks ibacm
-		r.Families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
+		r.Families = seccomp.Sockets
 	}
 	return r
 }
@@ -127,12 +127,8 @@ func restrict(version int, self string) error {
 		return bad
 	}
 	defer unix.Close(int(rules))
-	allow := func(path string, file, dir uint64) error {
-		how := unix.O_PATH | unix.O_CLOEXEC
-		if dir&unix.LANDLOCK_ACCESS_FS_MAKE_REG != 0 {
-			how |= unix.O_NOFOLLOW | unix.O_DIRECTORY // what is in a cache may be anything
-		}
-		fd, err := unix.Open(path, how, 0)
+	allow := func(path string, file, dir uint64, how int) error {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|how, 0)
 		if err != nil {
 			return nil // there is none, or it may not be used anyway
 		}
@@ -150,18 +146,18 @@ func restrict(version int, self string) error {
 		}
 		return nil
 	}
-	errs := []error{allow(self, readFile, 0)}
+	errs := []error{allow(self, readFile, 0, 0)}
 	for _, path := range append(drivers(), readable...) {
-		errs = append(errs, allow(path, readFile, readDir))
+		errs = append(errs, allow(path, readFile, readDir, 0))
 	}
 	for _, name := range writable {
 		if dir := os.Getenv(name); dir != "" {
-			_ = os.MkdirAll(dir, 0o700) // drivers make those that are missing, and may not any more
-			errs = append(errs, allow(dir, 0, all&^led))
+			_ = os.MkdirAll(dir, 0o700)                                                    // drivers make those that are missing, and may not any more
+			errs = append(errs, allow(dir, 0, all&^led, unix.O_NOFOLLOW|unix.O_DIRECTORY)) // what is in a cache may be anything
 		}
 	}
 	for _, path := range devices() {
-		errs = append(errs, allow(path, readFile|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE, readDir|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE))
+		errs = append(errs, allow(path, readFile|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE, readDir|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE, 0))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -407,10 +407,6 @@ func start(s *Spec, output *os.File, ready <-chan error, now func() int64) (pid 
 	return pid, at, nil
 }
 
-// families are the socket families a job may use. Others are out of reach of
-// network namespaces (vsock leads to the hypervisor) or seldom-tested code.
-var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
-
 // drop makes the thread an ordinary user that cannot become anything else.
 // The raw calls concern this thread only; Go's own would change all.
 func drop(uid uint32) error {
@@ -441,7 +437,7 @@ func drop(uid uint32) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	return seccomp.Rules{Families: families}.Set()
+	return seccomp.Rules{Families: seccomp.Sockets}.Set()
 }
 
 // limitProcess sets what the command inherits from the whole process, hence
