@@ -144,36 +144,52 @@ printf '\nmoved %s times, with 64 MiB; stood still for: %s\n' "$(wc -l <"$work/p
 grep walked "$work/walk"
 judge 'longest pause of a move, ms' "$(tr ' ' '\n' <"$work/pauses" | sed 's/ms$//' | sort -n | tail -1)" "$(awk '$1 == "write_64m_gbs" { print 150 + 67.1 / $2 * 1.3 }' "$work/remote")"
 
-# Memory from one node to another, both behind links of 1 Gbit/s each way: it takes no longer than either way does.
+# Memory from one node to another, both behind links of 1 Gbit/s each way: it takes no longer than such a link does, also
+# where the program's is ten times slower; where it goes through the program, no longer than the slower of both ways.
 if [ -n "${GPU:-}" ]; then
 	:
 elif machines="yunhe-bench-$$" && ip netns add "$machines" 2>/dev/null; then
-	program=$machines cards=
-	for n in 1 2; do
-		inside="$program-$n" address="10.81.$n.2"
+	router=$machines cards= n=0
+	ip netns exec "$router" sysctl -qw net.ipv4.ip_forward=1
+	# link NAME RATE - have a machine behind a link to the others, and each way of it be so fast
+	link() {
+		n=$((n + 1)) inside="$router-$1" address="10.81.$n.2"
 		ip netns add "$inside"
 		machines="$machines $inside"
-		ip -n "$program" link add "card$n" type veth peer name program netns "$inside"
-		ip -n "$program" address add "10.81.$n.1/24" dev "card$n"
-		ip -n "$inside" address add "$address/24" dev program
-		for end in "$program card$n" "$inside program"; do
+		ip -n "$router" link add "$1" type veth peer name router netns "$inside"
+		ip -n "$router" address add "10.81.$n.1/24" dev "$1"
+		ip -n "$inside" address add "$address/24" dev router
+		for end in "$router $1" "$inside router"; do
 			ip -n "${end% *}" link set "${end#* }" up
-			ip netns exec "${end% *}" tc qdisc add dev "${end#* }" root tbf rate 1gbit burst 256kb latency 20ms
+			ip netns exec "${end% *}" tc qdisc add dev "${end#* }" root tbf rate "$2" burst 256kb latency 20ms
 		done
-		node "linked$n"
-		cards="$cards $(grep -o "tcp:$address:[0-9]*" "$work/linked$n.log")"
+		ip -n "$inside" route add default via "10.81.$n.1"
+	}
+	for name in linked1 linked2; do
+		link "$name" 1gbit
+		node "$name"
+		cards="$cards $(grep -o "tcp:$address:[0-9]*" "$work/$name.log")"
 	done
-	inside= address=
 	# Each "pool run" says in the environment which slice it has: the second has the first one's, too.
 	cat >"$work/both" <<-'END'
 		first="YUNHE_POOL_ADDRESS=$YUNHE_POOL_ADDRESS YUNHE_POOL_TASK=$YUNHE_POOL_TASK YUNHE_POOL_TOKEN=$YUNHE_POOL_TOKEN"
 		second='YUNHE_POOL_ADDRESS_2=$YUNHE_POOL_ADDRESS YUNHE_POOL_TASK_2=$YUNHE_POOL_TASK YUNHE_POOL_TOKEN_2=$YUNHE_POOL_TOKEN'
 		"$1" pool run --node "$2" --group bench --key-file "$3/key" --memory 512MiB -- sh -c "exec env $second $first $3/program between 64"
 	END
-	ip netns exec "$program" "$yunhe" pool run --node "$(echo $cards | cut -d ' ' -f 1)" --group bench --key-file "$work/key" --memory 512MiB -- \
-		sh "$work/both" "$yunhe" "$(echo $cards | cut -d ' ' -f 2)" "$work" >"$work/between"
-	printf '\n64 MiB over links of 1 Gbit/s, s: '; tr '\n' ' ' <"$work/between"; echo
-	judge 'from node to node : the slower of both ways' "$(awk '{ v[$1] = $2 } END { print v["between_s"] / (v["read_s"] > v["write_s"] ? v["read_s"] : v["write_s"]) }' "$work/between")" 1.3
+	# between RATE TRANSPORT - what memory takes, by a program behind a link of its own
+	between() {
+		link "by$1" "$1"
+		YUNHE_POOL_TRANSPORT=$2 ip netns exec "$inside" "$yunhe" pool run --node "$(echo $cards | cut -d ' ' -f 1)" --group bench --key-file "$work/key" --memory 512MiB -- \
+			sh "$work/both" "$yunhe" "$(echo $cards | cut -d ' ' -f 2)" "$work" >"$work/between"
+		printf '\n64 MiB between nodes with links of 1 Gbit/s%s, the program with one of %s, s: ' "${2:+, through the program}" "$1"
+		tr '\n' ' ' <"$work/between"
+		echo
+	}
+	between 1gbit socket
+	judge 'through the program : the slower of both ways' "$(awk '{ v[$1] = $2 } END { print v["between_s"] / (v["read_s"] > v["write_s"] ? v["read_s"] : v["write_s"]) }' "$work/between")" 1.3
+	between 100mbit ''
+	judge 'from node to node : 64 MiB at 1 Gbit/s' "$(awk '$1 == "between_s" { print $2 / (64 * 2 ^ 20 * 8 / 1e9) }' "$work/between")" 1.3
+	inside= address=
 else
 	machines=
 	printf '\nmemory from node to node was not measured: that needs network namespaces (root)\n'

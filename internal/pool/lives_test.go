@@ -187,9 +187,12 @@ func TestSanitized(t *testing.T) {
 					t.Errorf("%s %s: %v: %s", args, transport, err, out)
 				}
 			}
-			cards := over(t, n.unix, other.tcp)
+			near, far := over(t, n.unix, other.tcp), over(t, n.tcp, other.tcp)
 			for _, args := range []string{"pool cards 1", "graph 5 6", "walk 3 200 1", "walk 2 200 0"} {
-				sanitized(args, "", cards)
+				sanitized(args, "", near)
+			}
+			for _, args := range []string{"pool cards 1", "graph 6 6"} {
+				sanitized(args, "", far)
 			}
 			for _, x := range []struct{ at, transport string }{{n.unix, "ring"}, {n.tcp, ""}} {
 				_, run := share(t, x.at, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 256 * mib})

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -45,6 +46,7 @@ type link struct {
 
 	user   *user
 	holder *holder
+	dials  atomic.Int32  // connections that are made for it
 	kill   func()        // ends the worker
 	quiet  chan struct{} // told when the worker is not heard; closed when it is gone
 	resume chan struct{} // it is to be heard again
@@ -234,7 +236,7 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 		l.forget()
 		session := make([]byte, wire.SessionSize)
 		_, _ = rand.Read(session) // it does not fail
-		conn, hello, err := dialMove(ctx, at, t, session)
+		conn, hello, err := dialWorker(ctx, at, wire.MoveGreeting, t.ID, t.token, session)
 		if err == nil && hello != nil && !l.secret {
 			_ = conn.Close()
 			err = errors.New("a program's worker is of before the pool node was upgraded, and cannot encrypt")
@@ -345,9 +347,9 @@ func (l *link) hear(ctx context.Context, what byte) (worker.Frame, error) {
 	}
 }
 
-// dialMove connects to a node for a worker there that takes a program. The hello
-// is of a connection that is to be encrypted; nil: it is not.
-func dialMove(ctx context.Context, at string, t *task, session []byte) (conn net.Conn, hello []byte, err error) {
+// dialWorker connects to a node for a worker there of a task; more, beside the task's ID, says
+// for which. The hello is of a connection that is to be encrypted; nil: it is not.
+func dialWorker(ctx context.Context, at, greeting, task string, token, more []byte) (conn net.Conn, hello []byte, err error) {
 	network, address, err := Address(at)
 	if err != nil {
 		return nil, nil, err
@@ -357,12 +359,15 @@ func dialMove(ctx context.Context, at string, t *task, session []byte) (conn net
 	}
 	encrypted := Encrypts(at)
 	_ = conn.SetDeadline(time.Now().Add(helloTime))
-	greeting := make([]byte, len(wire.Greeting)+wire.ChallengeSize)
+	greets := make([]byte, len(wire.Greeting)+wire.ChallengeSize)
 	answer := make([]byte, wire.AnswerSize)
-	if _, err = io.ReadFull(conn, greeting); err == nil {
-		said := append([]byte(t.ID), session...)
-		mac := helloMAC(t.token, greeting[len(wire.Greeting):], said, encrypted)
-		b := append(append([]byte(wire.MoveGreeting), said...), mac...)
+	if _, err = io.ReadFull(conn, greets); err == nil && string(greets[:len(wire.Greeting)]) != wire.Greeting {
+		err = fault.New(fault.Unavailable, "there is no pool node of this version at %s", at)
+	}
+	if err == nil {
+		said := append([]byte(task), more...)
+		mac := helloMAC(token, greets[len(wire.Greeting):], said, encrypted)
+		b := append(append([]byte(greeting), said...), mac...)
 		if encrypted {
 			b, hello = append([]byte(wire.TLSGreeting), b...), mac
 		}

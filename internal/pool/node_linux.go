@@ -454,6 +454,8 @@ func (n *Node) serve(conn net.Conn) {
 		n.data(conn, challenge, wire.SessionSize, sealed, known)
 	case wire.BackGreeting:
 		n.data(conn, challenge, wire.SessionSize+8, sealed, known)
+	case wire.LaneGreeting:
+		n.lane(conn, challenge, sealed, known)
 	case wire.ControlHello:
 		n.control(conn, challenge, sealed, known)
 	case wire.CUDAGreeting:

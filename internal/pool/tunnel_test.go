@@ -517,6 +517,7 @@ func (f *flip) pass(to net.Conn, from net.Conn) {
 		k, err := from.Read(b)
 		if i := f.at - f.seen; f.at > 0 && i >= 0 && i < k {
 			b[i] ^= 4
+			time.AfterFunc(time.Second, func() { _, _ = to.Close(), from.Close() }) // the other may wait for more than there is: a length has changed
 		}
 		f.seen += k
 		if _, werr := to.Write(b[:k]); err != nil || werr != nil {

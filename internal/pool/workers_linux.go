@@ -170,6 +170,9 @@ func (n *Node) listen(t *task, p *proc, l *link, h *holder) error {
 		defer turns.remove(u) // one that only passes on what is said has none
 		defer card.gone(h, false)
 		for {
+			if n.freezing.Load() { // what it had begun to say it has said
+				_ = l.turns.SetReadDeadline(time.Unix(1, 0))
+			}
 			switch f, err := worker.ReadFrame(l.turns); {
 			case err != nil && n.freezing.Load() && errors.Is(err, os.ErrDeadlineExceeded):
 				l.quiet <- struct{}{}
@@ -187,6 +190,8 @@ func (n *Node) listen(t *task, p *proc, l *link, h *holder) error {
 				turns.loaded(u, worker.SwapTurn*card.in(h, f.Time))
 			case f.What == worker.TurnOut:
 				card.out(h)
+			case f.What == worker.TurnDial:
+				n.dialLane(l, f.Text)
 			case f.What == worker.TurnRefused:
 				n.log.Warn("connection refused", "task_id", t.ID, "reason", string(f.Text))
 			default:

@@ -85,8 +85,8 @@ static void forget_facts(object *o) {
 void yp_destroy(object *o) {
   object *context = NULL, *device = NULL; /* a queue's */
   pthread_mutex_lock(&objects);
-  o->refs = 0;
-  while (o && o->refs == 0 && o->children == 0) {
+  __atomic_store_n(&o->refs, 0, __ATOMIC_RELAXED);
+  while (o && yp_refs(o) == 0 && o->children == 0) {
     object *parent = o->parent;
     pthread_mutex_unlock(&objects); /* nobody else knows it any more */
     if (o->released) {
@@ -134,7 +134,7 @@ static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
   *last = false;
   if (of_parent(handle, kind)) return CL_SUCCESS;
   if (!is(handle, kind)) return invalid;
-  int refs = __atomic_load_n(&obj(handle)->refs, __ATOMIC_ACQUIRE);
+  int refs = yp_refs(obj(handle));
   if (refs < 1) return invalid;
   while (refs > 1 && !__atomic_compare_exchange_n(&obj(handle)->refs, &refs, refs - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
   if (!(*last = refs == 1)) return CL_SUCCESS;
@@ -288,7 +288,7 @@ static cl_int CL_API_CALL yp_clGetContextInfo(cl_context h, cl_context_info what
   if (!is(h, CONTEXT)) return CL_INVALID_CONTEXT;
   object *o = obj(h);
   switch (what) {
-  case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
+  case CL_CONTEXT_REFERENCE_COUNT: GIVE(cl_uint, yp_count(yp_refs(o)));
   case CL_CONTEXT_NUM_DEVICES: GIVE(cl_uint, o->u.context.n);
   case CL_CONTEXT_DEVICES: return yp_give(o->u.context.devices, o->u.context.n * sizeof(cl_device_id), size, value, got);
   case CL_CONTEXT_PROPERTIES: return yp_give(o->properties, o->properties_size, size, value, got);
@@ -342,7 +342,7 @@ static cl_int CL_API_CALL yp_clGetCommandQueueInfo(cl_command_queue h, cl_comman
   switch (what) {
   case CL_QUEUE_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_QUEUE_DEVICE: GIVE(cl_device_id, (cl_device_id)o->u.queue.device);
-  case CL_QUEUE_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
+  case CL_QUEUE_REFERENCE_COUNT: GIVE(cl_uint, yp_count(yp_refs(o)));
   case CL_QUEUE_PROPERTIES: GIVE(cl_command_queue_properties, o->u.queue.flags);
   case CL_QUEUE_PROPERTIES_ARRAY: return yp_give(o->properties, o->properties_size, size, value, got);
   case CL_QUEUE_DEVICE_DEFAULT: GIVE(cl_command_queue, NULL);
@@ -424,7 +424,7 @@ static cl_sampler CL_API_CALL yp_clCreateSamplerWithProperties(cl_context c, con
 
 static cl_int CL_API_CALL yp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what, size_t size, void *value, size_t *got) {
   if (!is(h, SAMPLER)) return CL_INVALID_SAMPLER;
-  if (what == CL_SAMPLER_REFERENCE_COUNT) GIVE(cl_uint, yp_count(obj(h)->refs));
+  if (what == CL_SAMPLER_REFERENCE_COUNT) GIVE(cl_uint, yp_count(yp_refs(obj(h))));
   if (what == CL_SAMPLER_CONTEXT) GIVE(cl_context, (cl_context)obj(h)->context);
   if (what == CL_SAMPLER_PROPERTIES) return yp_give(obj(h)->properties, obj(h)->properties_size, size, value, got);
   return yp_info(obj(h)->node, OF_SAMPLER, obj(h)->id, 0, what, size, value, got);
@@ -503,7 +503,7 @@ static cl_int CL_API_CALL yp_clGetEventInfo(cl_event h, cl_event_info what, size
   case CL_EVENT_COMMAND_QUEUE: GIVE(cl_command_queue, o->u.event.type == CL_COMMAND_USER ? NULL : (cl_command_queue)o->parent);
   case CL_EVENT_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_EVENT_COMMAND_TYPE: GIVE(cl_command_type, o->u.event.type);
-  case CL_EVENT_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
+  case CL_EVENT_REFERENCE_COUNT: GIVE(cl_uint, yp_count(yp_refs(o)));
   case CL_EVENT_COMMAND_EXECUTION_STATUS:
     if (__atomic_load_n(&o->u.event.over, __ATOMIC_ACQUIRE)) GIVE(cl_int, CL_COMPLETE);
   }

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, FLAG_LATER = 16, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5, OP_ENCRYPT = 6 };
+enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, FLAG_LATER = 16, FLAG_LANES = 32, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5, OP_ENCRYPT = 6 };
 enum { PATH_STAY, PATH_USE, PATH_RDMA = 3, PATH_RING = 5 };
 enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, MOST_KEPT = 4 << 20, KNOWN = 1 << 12 };
 
@@ -53,7 +53,7 @@ struct yp_node {
   yp_gate *gate;
   pthread_t first;
   bool user_events, unified;
-  bool later; /* the worker knows calls that came later */
+  uint16_t flags; /* what calls the worker knows that came later, and what else it said first */
 
   uint8_t *out;
   size_t used, room, start, proof, messages;
@@ -208,7 +208,7 @@ static bool first(yp_node *c, uint8_t h[ANSWER]) {
   uint16_t flags;
   if (!read_all(c, h, ANSWER)) return false;
   memcpy(&flags, h + 10, 2);
-  __atomic_store_n(&c->later, (flags & FLAG_LATER) != 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&c->flags, flags, __ATOMIC_RELAXED);
   __atomic_store_n(&c->offered, chosen(c, flags) | (flags & FLAG_MAPS), __ATOMIC_RELEASE);
   return true;
 }
@@ -527,7 +527,7 @@ static int connect_now(yp_node *c) {
   uint16_t flags;
   memcpy(&shares, h + 24, 8), memcpy(&flags, h + 10, 2);
   set_gate(c, flags & FLAG_FD ? yp_descriptor(c->to) : -1);
-  c->offered = chosen(c, flags), c->later = flags & FLAG_LATER;
+  c->offered = chosen(c, flags), c->flags = flags;
   const char *wanted = setting("YUNHE_POOL_TRANSPORT");
   if (wanted && !c->offered && (!strcmp(wanted, "ring") || !strcmp(wanted, "rdma"))) {
     say(!strcmp(wanted, "ring") ? "there is no ring to the pool node at" : "there is no RDMA to the pool node at", c->at);
@@ -549,7 +549,30 @@ bool yp_gate_enter(yp_gate *g) {
 
 void yp_gate_leave(yp_gate *g) { __atomic_sub_fetch(&g->inside, 1, __ATOMIC_SEQ_CST); }
 
-bool yp_later(yp_node *c) { return __atomic_load_n(&c->later, __ATOMIC_RELAXED); }
+bool yp_later(yp_node *c) { return __atomic_load_n(&c->flags, __ATOMIC_RELAXED) & FLAG_LATER; }
+
+/* A node that is reached by its machine's Unix socket is as near as the other's memory could come. */
+bool yp_lanes(yp_node *c) {
+  const char *wanted = setting("YUNHE_POOL_TRANSPORT");
+  pthread_mutex_lock(&c->sending);
+  bool far = strncmp(c->at, "unix:", 5) != 0;
+  pthread_mutex_unlock(&c->sending);
+  return far && __atomic_load_n(&c->flags, __ATOMIC_RELAXED) & FLAG_LANES && !(wanted && !strcmp(wanted, "socket"));
+}
+
+bool yp_lane_to(yp_node *c, const uint64_t id[2], yp_lane_end *end) {
+  static const char what[] = "yunhe pool lane";
+  const char *task = of(c, "YUNHE_POOL_TASK"), *token = of(c, "YUNHE_POOL_TOKEN");
+  uint8_t key[32], text[sizeof what - 1 + 16];
+  if (!task || !token || strlen(task) != TASK || !unhex(token, key, sizeof key)) return false;
+  memcpy(text, what, sizeof what - 1), memcpy(text + sizeof what - 1, id, 16);
+  yp_hmac(key, text, sizeof text, end->key);
+  memcpy(end->task, task, TASK);
+  pthread_mutex_lock(&c->sending);
+  memcpy(end->at, c->at, sizeof end->at);
+  pthread_mutex_unlock(&c->sending);
+  return true;
+}
 
 int yp_connect(yp_node *c) {
   yp_stay();
@@ -650,8 +673,8 @@ static void close_message(yp_node *c, uint32_t call, uint16_t flags) {
   c->messages++, c->sent++;
 }
 
-/* sync_then is yp_sync; after the message is sent, and after its answer, comes what is said in another manner. */
-static cl_int sync_then(answer *a, const yp_manner *after) {
+/* sync_then is yp_sync; after the message is sent, and after its answer, comes what is said in another manner. An order is given back when it is sent. */
+static cl_int sync_then(answer *a, const yp_manner *after, pthread_mutex_t *order) {
   yp_node *c = now;
   answer own = {.land = NULL};
   if (!a) a = &own;
@@ -665,6 +688,7 @@ static cl_int sync_then(answer *a, const yp_manner *after) {
   flush_out(c);
   if (after && !c->dead) c->to->out = after;
   pthread_mutex_unlock(&c->sending);
+  if (order) pthread_mutex_unlock(order);
   follows(c);
 
   pthread_mutex_lock(&c->waiting);
@@ -698,7 +722,8 @@ static cl_int sync_then(answer *a, const yp_manner *after) {
   return a->status;
 }
 
-cl_int yp_sync(answer *a) { return sync_then(a, NULL); }
+cl_int yp_sync(answer *a) { return sync_then(a, NULL, NULL); }
+cl_int yp_sync_in_order(answer *a, pthread_mutex_t *order) { return sync_then(a, NULL, order); }
 
 void yp_post(bool flush) {
   yp_node *c = now;
@@ -799,7 +824,7 @@ static void better(yp_node *c, uint16_t offered) {
     use = offered == FLAG_RING ? yp_ring_open(c->to, a.fd, a.a) : yp_rdma_open(c->to, (uint16_t)a.a, a.data, a.size);
     yp_begin(c, OP_path);
     yp_word(use ? PATH_USE : PATH_STAY);
-    sync_then(NULL, use ? how : NULL);
+    sync_then(NULL, use ? how : NULL, NULL);
   } /* else the program is moving, or the worker could not: it says why */
   if (!use && offered == FLAG_RDMA) say("the pool node is reached by TCP, and not over RDMA", a.data && a.status ? (const char *)a.data : "");
   if (a.fd >= 0) close(a.fd);

@@ -169,7 +169,7 @@ static cl_int CL_API_CALL yp_clGetDeviceInfo(cl_device_id d, cl_device_info what
     return svm_capabilities(obj(d), size, value, got);
   case CL_DEVICE_PLATFORM: GIVE(cl_platform_id, (cl_platform_id)&yp_platform);
   case CL_DEVICE_PARENT_DEVICE: GIVE(cl_device_id, (cl_device_id)obj(d)->parent);
-  case CL_DEVICE_REFERENCE_COUNT: GIVE(cl_uint, yp_count(obj(d)->refs));
+  case CL_DEVICE_REFERENCE_COUNT: GIVE(cl_uint, yp_count(yp_refs(obj(d))));
   case CL_DEVICE_EXECUTION_CAPABILITIES: GIVE(cl_device_exec_capabilities, CL_EXEC_KERNEL);
   case CL_DEVICE_PIPE_SUPPORT: GIVE(cl_bool, CL_FALSE);
   case CL_DEVICE_HOST_UNIFIED_MEMORY: /* of its own machine's, which programs take for theirs */

@@ -323,7 +323,7 @@ static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
     pthread_mutex_lock(&maps);
     for (map *i = o->u.mem.maps; i; i = i->next) n++;
     pthread_mutex_unlock(&maps);
-    GIVE(cl_uint, what == CL_MEM_MAP_COUNT ? n : yp_count(o->refs - (int)n));
+    GIVE(cl_uint, what == CL_MEM_MAP_COUNT ? n : yp_count(yp_refs(o) - (int)n));
   case CL_MEM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_MEM_ASSOCIATED_MEMOBJECT: GIVE(cl_mem, o->parent->kind == MEM ? (cl_mem)o->parent : NULL);
   case CL_MEM_OFFSET: GIVE(size_t, o->u.mem.origin);

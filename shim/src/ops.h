@@ -49,4 +49,7 @@ enum {
   OP_Flush = 48,
   OP_specialize = 49,
   OP_timer = 50,
+  OP_lane = 51,
+  OP_push = 52,
+  OP_pull = 53,
 };

@@ -119,6 +119,8 @@ static inline void yp_done(object *queue, uint64_t posted) {
   while (was < posted && !__atomic_compare_exchange_n(&queue->u.queue.done, &was, posted, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {}
 }
 
+static inline int yp_refs(const object *o) { return __atomic_load_n(&o->refs, __ATOMIC_ACQUIRE); } /* threads retain and release without a lock */
+
 extern cl_icd_dispatch yp_dispatch;
 extern object yp_platform, yp_devices[YP_NODES];
 extern int yp_device_count; /* one of each node */
@@ -158,6 +160,7 @@ void yp_stay(void); /* until yp_go as often, the thread is not canceled: it has 
 void yp_go(void);
 yp_node *yp_node_at(int i);
 bool yp_later(yp_node *c);  /* whether its worker knows what came later (FlagLater): one of before ends a program that asks for it */
+bool yp_lanes(yp_node *c);  /* whether its worker and others may send each other memory (FlagLanes) */
 int yp_connect(yp_node *c); /* 0, or an error of OpenCL; connects when first called */
 bool yp_begin(yp_node *c, int op);
 void yp_word(uint64_t w);
@@ -167,6 +170,7 @@ void yp_bytes(const void *p, size_t n); /* a word that counts, and the bytes */
 void yp_rows(const uint8_t *p, size_t row, size_t rows, size_t slices, size_t row_pitch, size_t slice_pitch);
 void yp_waits(cl_uint n, const cl_event *events);
 cl_int yp_sync(answer *a);
+cl_int yp_sync_in_order(answer *a, pthread_mutex_t *order); /* which it gives back when the message is sent */
 void yp_post(bool flush);
 void yp_flush(yp_node *c); /* sends what was posted */
 cl_int yp_end(void); /* posts what is known to be right, and sends what is not */
@@ -177,6 +181,14 @@ bool yp_room_for_reads(yp_node *c, size_t n); /* or too much is read already tha
 bool yp_unified(const yp_node *c);     /* memory can be shared with the worker */
 bool yp_user_events(const yp_node *c); /* the program has made events that it sets itself */
 void yp_user_event_made(yp_node *c);
+
+/* What a node is told to connect to another's worker. */
+enum { YP_LANE_PIECE = 4 << 20 }; /* bytes that pass at once, at most */
+typedef struct {
+  char at[512], task[26];
+  uint8_t key[32];
+} yp_lane_end;
+bool yp_lane_to(yp_node *c, const uint64_t id[2], yp_lane_end *end);
 
 /* A page that both sides map: shared buffers are copied to and from between
  * enter and leave only, and not at all while the gate is closed, because the

@@ -221,7 +221,7 @@ static cl_int CL_API_CALL yp_clGetProgramInfo(cl_program h, cl_program_info what
   if (!is(h, PROGRAM)) return CL_INVALID_PROGRAM;
   object *o = obj(h);
   switch (what) {
-  case CL_PROGRAM_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
+  case CL_PROGRAM_REFERENCE_COUNT: GIVE(cl_uint, yp_count(yp_refs(o)));
   case CL_PROGRAM_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_PROGRAM_SOURCE:
     if (o->u.program.text) return yp_give(o->u.program.text, o->u.program.size + 1, size, value, got);
@@ -382,7 +382,7 @@ static cl_int CL_API_CALL yp_clGetKernelInfo(cl_kernel h, cl_kernel_info what, s
   if (!is(h, KERNEL)) return CL_INVALID_KERNEL;
   object *o = obj(h);
   switch (what) {
-  case CL_KERNEL_REFERENCE_COUNT: GIVE(cl_uint, yp_count(o->refs));
+  case CL_KERNEL_REFERENCE_COUNT: GIVE(cl_uint, yp_count(yp_refs(o)));
   case CL_KERNEL_CONTEXT: GIVE(cl_context, (cl_context)o->context);
   case CL_KERNEL_PROGRAM: GIVE(cl_program, (cl_program)o->parent);
   }

@@ -107,13 +107,13 @@ static cl_int retain(const void *h, int kind, cl_int invalid) {
 }
 
 cl_int sp_release(const void *h, int kind, cl_int invalid) {
-  if (!sis(h, kind) || sp(h)->refs < 1) return invalid;
+  if (!sis(h, kind)) return invalid;
   if (kind == QUEUE) D.clFlush(sp(h)->in[sp(h)->node]);
   sp_enter();
-  sp(h)->refs--;
-  sp_gone(sp(h));
+  const bool has = sp(h)->refs > 0;
+  if (has) sp(h)->refs--, sp_gone(sp(h));
   sp_leave();
-  return CL_SUCCESS;
+  return has ? CL_SUCCESS : invalid;
 }
 
 #define COUNTED(NAME, TYPE, KIND, INVALID)                                                 \
@@ -274,7 +274,7 @@ static cl_int CL_API_CALL sp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what
 
 static void in_child(void) {
   sp_spans = NULL; /* the parent's, as all that was made there */
-  sp_contents_in_child(), sp_commands_in_child();
+  sp_contents_in_child(), sp_lanes_in_child(), sp_commands_in_child();
   pthread_mutex_init(&lock, NULL), pthread_cond_init(&settled, NULL);
 }
 

@@ -7,7 +7,7 @@
  *
  * Memory is made at a node when it is first needed there. For each part of it
  * is known which nodes have its newest contents; a command that needs them
- * elsewhere is preceded by a copy, through this process. Sub-buffers are parts
+ * elsewhere is preceded by a copy, from node to node or through this process. Sub-buffers are parts
  * of their buffer, so that several devices can each work on a part of one. Shared
  * virtual memory is memory that is made at each node at once, at one address; a kernel needs
  * what it is given pointers to, and what it is said to reach beside that.
@@ -196,6 +196,19 @@ bool sp_mark(span *r, size_t from, size_t to, uint32_t there, uint32_t with);
 void sp_wrote(span *m, size_t at, size_t n, int node, cl_command_queue q, cl_event done);
 void sp_keep_writers(span *m, int node);
 void sp_contents_in_child(void);
+
+/* sp_piece is memory that goes from one node to another at once. */
+typedef struct {
+  int from, to;
+  cl_command_queue out, in;
+  cl_mem old, new;
+  bool image;
+  size_t origin[3], region[3], bytes;
+} sp_piece;
+
+/* span_lane.c: how it does not go through this process. */
+bool sp_pass(const sp_piece *p);
+void sp_lanes_in_child(void);
 
 /* span_event.c: what has ended, and who waits for that. */
 cl_int sp_ended(const span *e);

@@ -1,7 +1,7 @@
 /* Where the newest contents of memory are, of each part of it, and how they come from one node to another. */
 #include "span.h"
 
-enum { PIECE = 4 << 20 }; /* bytes copied between nodes at once */
+enum { PIECE = YP_LANE_PIECE }; /* bytes copied between nodes at once */
 enum { HANDS = 3 };       /* threads that copy of one arrival: while one writes what it has read others read on */
 enum { MOVERS = 8 };      /* threads that copy, at most */
 
@@ -60,19 +60,29 @@ static size_t unit(const arrival *x) {
 /* piece is how much of an arrival is brought at once. */
 static size_t piece(const arrival *x) { return unit(x) < PIECE ? PIECE / unit(x) : 1; }
 
-/* fetch brings n of an arrival, by way of p. */
-static cl_int fetch(const arrival *x, size_t at, size_t n, uint8_t *p) {
+/* fetch brings a piece, by way of *own, which it makes if need be. */
+static cl_int fetch(const sp_piece *p, uint8_t **own) {
+  if (sp_pass(p)) return CL_SUCCESS;
+  if (!*own && !(*own = malloc(p->bytes))) return CL_OUT_OF_HOST_MEMORY; /* what comes next is no more */
   cl_int bad;
-  if (x->root->u.mem.image) {
-    const object *o = obj(x->old);
-    size_t origin[3] = {0}, region[3] = {o->u.mem.w, o->u.mem.h, o->u.mem.d};
-    const int in = o->u.mem.d > 1 ? 2 : 1;
-    origin[in] = at, region[in] = n;
-    bad = D.clEnqueueReadImage(x->out, x->old, CL_TRUE, origin, region, 0, 0, p, 0, NULL, NULL);
-    return bad ? bad : D.clEnqueueWriteImage(x->in, x->new, CL_TRUE, origin, region, 0, 0, p, 0, NULL, NULL);
+  if (p->image) {
+    bad = D.clEnqueueReadImage(p->out, p->old, CL_TRUE, p->origin, p->region, 0, 0, *own, 0, NULL, NULL);
+    return bad ? bad : D.clEnqueueWriteImage(p->in, p->new, CL_TRUE, p->origin, p->region, 0, 0, *own, 0, NULL, NULL);
   }
-  bad = D.clEnqueueReadBuffer(x->out, x->old, CL_TRUE, at, n, p, 0, NULL, NULL);
-  return bad ? bad : D.clEnqueueWriteBuffer(x->in, x->new, CL_TRUE, at, n, p, 0, NULL, NULL);
+  bad = D.clEnqueueReadBuffer(p->out, p->old, CL_TRUE, p->origin[0], p->bytes, *own, 0, NULL, NULL);
+  return bad ? bad : D.clEnqueueWriteBuffer(p->in, p->new, CL_TRUE, p->origin[0], p->bytes, *own, 0, NULL, NULL);
+}
+
+/* piece_of is n of an arrival. */
+static sp_piece piece_of(const arrival *x, size_t at, size_t n) {
+  sp_piece p = {.from = x->source, .to = x->node, .out = x->out, .in = x->in, .old = x->old, .new = x->new, .image = x->root->u.mem.image, .origin = {at}, .region = {n, 1, 1}, .bytes = n * unit(x)};
+  if (p.image) {
+    const object *o = obj(x->old);
+    const int in = o->u.mem.d > 1 ? 2 : 1;
+    p.region[0] = o->u.mem.w, p.region[1] = o->u.mem.h, p.region[2] = o->u.mem.d;
+    p.origin[0] = 0, p.origin[in] = at, p.region[in] = n;
+  }
+  return p;
 }
 
 /* sp_range is which bytes of its root n bytes of memory from a place are. */
@@ -137,17 +147,16 @@ static arrival *due(void) {
 
 /* carry brings pieces of an arrival until others have taken on the rest. The caller has the lock, but not meanwhile. */
 static void carry(arrival *x) {
-  uint8_t *p = NULL;
+  uint8_t *own = NULL;
   while (x->next < x->to) {
-    const size_t at = x->next, n = x->to - at < piece(x) ? x->to - at : piece(x);
-    x->next += n;
+    const sp_piece p = piece_of(x, x->next, x->to - x->next < piece(x) ? x->to - x->next : piece(x));
+    x->next += p.bytes / unit(x);
     sp_leave();
-    if (!p) p = malloc(n * unit(x)); /* what comes next is no more */
-    cl_int bad = p ? fetch(x, at, n, p) : CL_OUT_OF_HOST_MEMORY;
+    cl_int bad = fetch(&p, &own);
     sp_enter();
     if (bad) x->bad = bad, x->next = x->to;
   }
-  free(p);
+  free(own);
 }
 
 /* landed ends an arrival. The caller has the lock, but not meanwhile. */

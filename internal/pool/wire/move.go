@@ -9,7 +9,7 @@ import (
 // nodes have the same, or it does not move. A worker that began before its node
 // became another program sends the form of then: a form has all frames of those
 // before, so that who receives it understands.
-const MoveVersion = 3
+const MoveVersion = 4
 
 // Frames are what a worker sends of a program that moves: a header of 16 bytes
 // (size and kind) and words. From FrameGo on the connection carries messages.

@@ -53,6 +53,9 @@ const (
 	OpFlush                      Op = 48
 	OpSpecialize                 Op = 49
 	OpTimer                      Op = 50
+	OpLane                       Op = 51
+	OpPush                       Op = 52
+	OpPull                       Op = 53
 )
 
 // Calls are those that the worker calls by their parameters, by their numbers; see [CallOf].
@@ -127,4 +130,7 @@ var ops = []string{
 	OpFlush:                      "clFlush",
 	OpSpecialize:                 "specialize",
 	OpTimer:                      "timer",
+	OpLane:                       "lane",
+	OpPush:                       "push",
+	OpPull:                       "pull",
 }

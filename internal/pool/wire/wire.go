@@ -26,6 +26,7 @@ const (
 	DataGreeting  = "YHDATA1\n"
 	MoveGreeting  = "YHMOVE1\n" // a worker that moves a program here; the number of its session follows the ID
 	BackGreeting  = "YHBACK1\n" // a program that was moved here; its session and how many messages it sent elsewhere follow the ID
+	LaneGreeting  = "YHLANE1\n" // another worker of the program's; the slot of the one here and the lane's number follow the ID
 	CUDAGreeting  = "YHCUDA1\n" // a program of CUDA on the node's machine
 	ControlHello  = "YHCTRL1\n"
 	TLSGreeting   = "YHTLS_1\n" // one of these follows, and then TLS once the node has said so (OpEncrypt)
@@ -33,6 +34,7 @@ const (
 	TaskIDSize    = 26
 	MACSize       = 32
 	SessionSize   = 16
+	LaneSize      = 16
 )
 
 // Flags of messages from clients.
@@ -49,6 +51,7 @@ const (
 	FlagMaps = 8 // or, as it was moved here, for memory that both map (OpShare)
 
 	FlagLater = 16 // the worker knows OpSubGroupInfo, OpSpecialize and OpTimer, and folders of header files that no option names
+	FlagLanes = 32 // the worker knows OpLane, OpPush and OpPull
 )
 
 // What a program says of paths: the first word of the call path.
@@ -58,6 +61,17 @@ const (
 	PathRDMA = 3 // it asks for RDMA: the first word is the port, the data what it is to say there
 	PathRing = 5 // it asks for a ring: its memory comes along, and the first word is its size (2 and 4 were of other forms)
 )
+
+// What a program says of lanes, on which its workers at several nodes send each other
+// memory: the first word of the call lane. The lane's number follows.
+const (
+	LaneAwait = 0 // another worker will come; the answer's first word is this one's slot
+	LaneDial  = 1 // go to another; bytes of the key (of [LaneKey]) and its task's ID, a word for its slot, bytes of its node's address
+	LaneDrop  = 2 // it is used no more
+)
+
+// LanePiece is how many bytes a push or a pull moves at most.
+const LanePiece = 4 << 20
 
 // Kinds of messages to clients.
 const (

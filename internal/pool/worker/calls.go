@@ -63,6 +63,10 @@ func (s *Session) do(m *message) error {
 		return s.timer(m, &b)
 	case wire.OpPath:
 		return s.path(m, &b)
+	case wire.OpLane:
+		return s.lane(m, &b)
+	case wire.OpPush, wire.OpPull:
+		return s.carry(m, &b)
 	}
 	return s.create(m, &b)
 }

@@ -87,8 +87,9 @@ func (f *flow) stop(patience time.Duration, wake func()) bool {
 
 func (f *flow) goOn() { f.lock(); f.inside.Add(-closed); f.unlock() }
 
-// wake makes who waits for a message look whether it shall.
+// wake makes who waits for a message, or for another worker, look whether it shall.
 func (s *Session) wake() {
+	s.lanes.cut()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.inConn.SetReadDeadline(time.Unix(1, 0)) // of a closed one nobody reads

@@ -358,6 +358,7 @@ func (s *Session) depart(to net.Conn, session [2]uint64, address string, moved f
 	client := s.inConn
 	_ = client.SetReadDeadline(time.Time{})
 	s.mu.Unlock()
+	s.lanes.cut()                           // what was made since the session was told to stop
 	unread, _ := s.in.Peek(s.in.Buffered()) // of what is there
 	if _, err := to.Write(append(wire.AppendFrame(nil, 0, wire.FrameGo), unread...)); err != nil {
 		return err

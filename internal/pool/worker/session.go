@@ -155,6 +155,7 @@ type Session struct {
 	sent    uint64                   // messages
 	head    [wire.AnswerSize]byte
 
+	lanes    lanes
 	building atomic.Int32 // programs that are being built
 
 	prints  atomic.Bool // a program's kernels may print

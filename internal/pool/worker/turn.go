@@ -4,6 +4,7 @@ package worker
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -39,6 +40,10 @@ const (
 	TurnMoveSealed   = 'v' // node: TurnMove, over a connection that is to be encrypted; its hello comes first
 	TurnAttachSealed = 'a' // node: TurnAttach, so
 	TurnRefused      = 'B' // worker: the connection of a program that followed is not used; text: why
+
+	TurnDial       = 'L' // worker: connect to another worker of the program's; [Dial], in words
+	TurnLane       = 'J' // node: the connection to it, or none if none comes along; text: the lane's number
+	TurnLaneSealed = 'j' // node: the same, one that is to be encrypted; its hello comes first
 
 	TurnRoom  = 'N' // worker: so many bytes are needed on the device, which has not as many left
 	TurnSpace = 'K' // node: they are there now; or, if the word is 0, nobody can give them
@@ -83,25 +88,62 @@ const maxText = 8 << 10
 func ReadFrame(r net.Conn) (Frame, error) {
 	var f Frame
 	b := make([]byte, TurnSize)
-	if err := f.read(r, b); err != nil {
+	if err := f.read(r, b, true); err != nil {
 		return f, err
 	}
 	f.What = b[0]
 	n := binary.LittleEndian.Uint64(b[1:])
 	switch f.What {
-	case TurnMove, TurnFailed, TurnAttach, TurnSecret, TurnMoveSealed, TurnAttachSealed, TurnRefused:
+	case TurnDial:
+		return f, f.readInWords(r, n)
+	case TurnMove, TurnFailed, TurnAttach, TurnSecret, TurnMoveSealed, TurnAttachSealed, TurnRefused, TurnLane, TurnLaneSealed:
 		if n > maxText {
 			return f, fmt.Errorf("a text of %d bytes", n)
 		}
 		f.Text = make([]byte, n)
-		return f, f.read(r, f.Text)
+		return f, f.read(r, f.Text, false)
 	}
 	f.Time = time.Duration(n)
 	return f, nil
 }
 
-// read fills b, and keeps a connection that comes along.
-func (f *Frame) read(r net.Conn, b []byte) error {
+// PutInWords writes what is said with a text as frames without one, so that a node of
+// before, which does not know what is said, passes over it.
+func PutInWords(what byte, text []byte) []byte {
+	b := PutTurn(what, time.Duration(len(text)))
+	for len(text) > 0 {
+		var word [8]byte
+		n := copy(word[:], text)
+		b, text = append(append(b, what), word[:]...), text[n:]
+	}
+	return b
+}
+
+// readInWords reads the text, of n bytes, that PutInWords wrote.
+func (f *Frame) readInWords(r net.Conn, n uint64) error {
+	if n > maxText {
+		return fmt.Errorf("a text of %d bytes", n)
+	}
+	b := make([]byte, (n+7)/8*TurnSize)
+	if err := f.read(r, b, false); err != nil {
+		return err
+	}
+	for ; len(b) > 0; b = b[TurnSize:] {
+		if b[0] != f.What {
+			return fmt.Errorf("%q within what is said by %q", b[0], f.What)
+		}
+		f.Text = append(f.Text, b[1:TurnSize]...)
+	}
+	f.Text = f.Text[:n]
+	return nil
+}
+
+// restTime is more than enough for that.
+const restTime = time.Second
+
+// read fills b, and keeps a connection that comes along. A deadline is for what begins a frame: the
+// rest has been written with that.
+func (f *Frame) read(r net.Conn, b []byte, begins bool) error {
 	u, ok := r.(*net.UnixConn)
 	if !ok {
 		_, err := io.ReadFull(r, b)
@@ -110,6 +152,11 @@ func (f *Frame) read(r net.Conn, b []byte) error {
 	oob := make([]byte, unix.CmsgSpace(4))
 	for len(b) > 0 {
 		n, k, _, _, err := u.ReadMsgUnix(b, oob)
+		if !begins && errors.Is(err, os.ErrDeadlineExceeded) {
+			begins = true
+			_ = r.SetReadDeadline(time.Now().Add(restTime))
+			continue
+		}
 		if err == nil && n == 0 {
 			err = io.EOF
 		}
@@ -221,6 +268,9 @@ func (t *Turn) listen() {
 				continue
 			}
 			go t.with(func(s *Session) { s.attach(f.Conn, hello, binary.LittleEndian.Uint64(f.Text)) })
+		case f.What == TurnLane, f.What == TurnLaneSealed:
+			hello := f.hello(TurnLaneSealed)
+			go t.with(func(s *Session) { s.laneCame(f.Conn, hello, f.Text) })
 		}
 	}
 }
@@ -251,6 +301,9 @@ func (t *Turn) with(do func(*Session)) {
 func (t *Turn) tell(what byte, text string) {
 	_, _ = t.node.Write(PutText(what, []byte(text)[:min(len(text), maxText)])) // as in say
 }
+
+// dial asks the node for a lane's connection.
+func (t *Turn) dial(d Dial) { _, _ = t.node.Write(PutInWords(TurnDial, d.text())) } // as in say
 
 // Take returns when the task may use the device; Done must follow.
 func (t *Turn) Take() {

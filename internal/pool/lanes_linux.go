@@ -1,0 +1,116 @@
+package pool
+
+import (
+	"context"
+	"crypto/hmac"
+	"encoding/binary"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/wire"
+	"yunhe.dev/yunhe/internal/pool/worker"
+)
+
+// The workers of a program that has cards of several nodes send each other memory
+// on lanes. Nodes connect them, and have no part in what is said: worker/lane.go.
+
+const (
+	laneTime  = 4 * time.Second // for a lane's connection
+	mostDials = 4               // of a worker's, at once
+)
+
+// dialLane connects a worker to another one of its program's.
+func (n *Node) dialLane(l *link, text []byte) {
+	d, ok := worker.ReadDial(text)
+	if !ok || l.dials.Add(1) > mostDials {
+		l.dials.Add(-1) // it waits for no longer than that takes
+		return
+	}
+	n.greeting.Add(1) // a node that is upgraded waits for that
+	go func() {
+		defer n.greeting.Add(-1)
+		defer l.dials.Add(-1)
+		ctx, cancel := context.WithTimeout(n.stopping, laneTime)
+		defer cancel()
+		conn, hello, err := n.connectLane(ctx, d)
+		if err != nil {
+			n.log.Info("nodes not connected for a program", "task_id", d.Task, "to", d.At, "error", err)
+			_ = l.put(worker.PutText(worker.TurnLane, d.Lane[:]), nil)
+			return
+		}
+		defer conn.Close()
+		what := byte(worker.TurnLane)
+		if hello != nil {
+			what = worker.TurnLaneSealed
+		}
+		if l.hand(what, append(hello, d.Lane[:]...), conn) == nil {
+			n.log.Info("nodes connected for a program", "task_id", d.Task, "to", d.At)
+		}
+	}()
+}
+
+// connectLane goes only to where others on the network can go, too, and says nothing
+// to who does not greet as a pool's node.
+func (n *Node) connectLane(ctx context.Context, d worker.Dial) (net.Conn, []byte, error) {
+	network, _, err := Address(d.At)
+	if err == nil && network != "tcp" {
+		err = fault.New(fault.Invalid, "%q is not an address of TCP", d.At)
+	}
+	if err == nil && n.cfg.Encryption && !Encrypts(d.At) {
+		err = fault.New(fault.Invalid, "this pool node encrypts what is said over TCP, and the one at %s does not", d.At)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, hello, err := dialWorker(ctx, d.At, wire.LaneGreeting, d.Task, d.Key, append(binary.LittleEndian.AppendUint64(nil, d.Slot), d.Lane[:]...))
+	if err == nil {
+		laneConn(conn)
+	}
+	return conn, hello, err
+}
+
+// laneConn has who waits on a lane miss a machine that is cut off.
+func laneConn(conn net.Conn) {
+	if t, ok := conn.(*net.TCPConn); ok {
+		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3})
+	}
+	impatient(conn, stuck)
+}
+
+// lane gives a connection from another node to the worker that waits for it.
+func (n *Node) lane(conn net.Conn, challenge []byte, sealed bool, known func()) {
+	b := make([]byte, wire.TaskIDSize+8+wire.LaneSize+wire.MACSize)
+	if _, err := io.ReadFull(conn, b); err != nil {
+		return
+	}
+	said, mac := b[:len(b)-wire.MACSize], b[len(b)-wire.MACSize:]
+	id, slot, lane := string(said[:wire.TaskIDSize]), binary.LittleEndian.Uint64(said[wire.TaskIDSize:]), said[wire.TaskIDSize+8:]
+	var l *link
+	n.mu.Lock()
+	t := n.tasks[id]
+	if t != nil && slot < uint64(len(t.links)) && hmac.Equal(mac, helloMAC(worker.LaneKey(t.token, lane), challenge, said, sealed)) {
+		l = t.links[slot]
+	}
+	if l != nil && (l.turns == nil || sealed && !l.secret) {
+		l = nil
+	}
+	n.mu.Unlock()
+	if l == nil {
+		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "task_id", id, "reason", "no program of this task waits for it")
+		refuse(conn, "the pool node has no such program")
+		return
+	}
+	laneConn(conn)
+	if accept(conn, sealed) != nil || conn.SetDeadline(time.Time{}) != nil {
+		return
+	}
+	what, text := byte(worker.TurnLane), slices.Clone(lane)
+	if sealed {
+		what, text = worker.TurnLaneSealed, append(slices.Clone(mac), lane...)
+	}
+	_ = l.hand(what, text, conn) // or the worker is gone, and the connection ends
+	known()
+}

@@ -1,0 +1,59 @@
+//go:build linux
+
+package worker
+
+import (
+	"bytes"
+	"net"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// FuzzTurns reads what workers and nodes say to each other: a kernel may be code of a worker's
+// process, and say what it likes to the node. What is read is what was written.
+func FuzzTurns(f *testing.F) {
+	dial := Dial{Key: bytes.Repeat([]byte{7}, wire.MACSize), Task: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Slot: 3, At: "tcp:10.0.0.5:7420"}
+	f.Add(PutInWords(TurnDial, dial.text()))
+	f.Add(PutInWords(TurnDial, dial.text())[:20])
+	f.Add(PutInWords(TurnDial, nil))
+	f.Add(append(PutInWords(TurnDial, dial.text()), PutText(TurnLane, dial.Lane[:])...))
+	f.Add(PutTurn(TurnDial, maxText+1))
+	f.Add(PutText(TurnFailed, []byte("why")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 4<<10 {
+			return // it would take long
+		}
+		for rest := b; ; {
+			frame, err := ReadFrame(reader(t, rest))
+			if err != nil {
+				return
+			}
+			put := PutTurn(frame.What, frame.Time)
+			switch {
+			case frame.What == TurnDial:
+				put = PutInWords(frame.What, frame.Text)
+				if d, ok := ReadDial(frame.Text); ok && !bytes.Equal(d.text(), frame.Text) {
+					t.Fatalf("%q is read as %+v", frame.Text, d)
+				}
+			case frame.Text != nil:
+				put = PutText(frame.What, frame.Text)
+			}
+			if again, err := ReadFrame(reader(t, put)); err != nil || again.What != frame.What || again.Time != frame.Time || !bytes.Equal(again.Text, frame.Text) {
+				t.Fatalf("%+v is written as %q, and read as %+v: %v", frame, put, again, err)
+			}
+			if len(put) > len(rest) {
+				t.Fatalf("of %d bytes %d were read", len(rest), len(put))
+			}
+			rest = rest[len(put):]
+		}
+	})
+}
+
+// reader is a connection from which b can be read.
+func reader(t *testing.T, b []byte) net.Conn {
+	near, far := net.Pipe()
+	go func() { _, _ = far.Write(b); _ = far.Close() }()
+	t.Cleanup(func() { _ = near.Close() })
+	return near
+}
