@@ -109,6 +109,7 @@ needs mariadbd mariadb-server-core
 needs_file slurm-wlm-jwt-plugin '/usr/lib/*/slurm*/auth_jwt.so' '/usr/lib*/slurm/auth_jwt.so'
 needs prometheus prometheus
 needs gcc gcc
+needs musl-gcc musl-tools
 needs_file libc6-dev '/usr/include/stdlib.h'
 needs_file opencl-c-headers /usr/include/CL/cl_icd.h
 needs_file ocl-icd-libopencl1 '/usr/lib/*/libOpenCL.so.1' '/usr/lib*/libOpenCL.so.1'

@@ -17,6 +17,7 @@ if getconf GNU_LIBC_VERSION >/dev/null 2>&1; then older="-include shim/src/glibc
 
 # link NAME OPTION...: what was compiled to NAME.o. Older systems have some functions in libraries apart, and look for each
 # where it was when the program was linked (glibc before 2.30): in libraries of these names, here, as today's are empty.
+# What glibc has in its dynamic linker is said to be in one of these, as musl knows no such linker, and these names for its own.
 link() {
 	name=$1 apart=
 	shift
@@ -25,7 +26,7 @@ link() {
 		nm -u "$tmp/$name.o" | sed -n "s/.* \(${so#*:}[a-z_]*\)@\(GLIBC_.*\)/\1 \2/p" >"$tmp/names"
 		[ -s "$tmp/names" ] || continue
 		so=${so%:*}
-		awk '{ print "void " $1 "(void) {}" }' "$tmp/names" >"$tmp/apart.c"
+		awk '{ print "void " $1 "(void) {}" } END { print "void *__tls_get_addr(void *x) { return x; }" }' "$tmp/names" >"$tmp/apart.c"
 		awk '{ in_[$2] = in_[$2] $1 ";" } END { for (v in in_) print v " {" in_[v] "};" }' "$tmp/names" >"$tmp/apart.map"
 		"$cc" -w -fno-builtin -fPIC -shared -nostdlib "-Wl,-soname,$so,--version-script=$tmp/apart.map" -o "$tmp/$so" "$tmp/apart.c"
 		apart="$apart $tmp/$so"

@@ -13,28 +13,17 @@ import (
 	"testing"
 
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+	"yunhe.dev/yunhe/internal/enginetest"
+	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/pods"
 )
 
 // bare makes a root that has a shell, the test's program and what both need of a
 // system, but no loader of OpenCL.
 func (w *world) bare() string {
-	t := w.t
-	t.Helper()
-	root := filepath.Join(w.dir, "bare")
-	put := func(from, to string) {
-		t.Helper()
-		text, err := os.ReadFile(from)
-		must(t, err)
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755))
-		must(t, os.WriteFile(filepath.Join(root, to), text, 0o755))
-	}
-	busybox, err := exec.LookPath("busybox")
-	must(t, err)
-	put(busybox, "bin/sh")
-	put(w.bench.Program, "bin/program")
+	w.t.Helper()
 	var libraries []string
-	for _, name := range []string{w.bench.Program, busybox, binary} {
+	for _, name := range []string{w.bench.Program, busybox(w.t), binary} {
 		out, _ := exec.Command("ldd", name).Output() // it says of a static one that it is
 		for _, m := range regexp.MustCompile(`(?m)(/\S+) \(0x`).FindAllStringSubmatch(string(out), -1) {
 			libraries = append(libraries, m[1])
@@ -42,14 +31,46 @@ func (w *world) bare() string {
 	}
 	for _, name := range []string{"libpthread.so.0", "librt.so.1", "libdl.so.2"} { // of any system's C library
 		found, err := filepath.Glob("/lib/*-linux-gnu/" + name)
-		must(t, err)
+		must(w.t, err)
 		libraries = append(libraries, found...)
 	}
 	slices.Sort(libraries)
-	for _, l := range slices.Compact(libraries) {
-		if !strings.Contains(l, "OpenCL") {
-			put(l, l)
-		}
+	return w.root("bare", w.bench.Program, slices.DeleteFunc(slices.Compact(libraries), func(l string) bool { return strings.Contains(l, "OpenCL") }))
+}
+
+// bareMusl is the same of a system of musl (Alpine), with nothing of glibc's.
+func (w *world) bareMusl() string {
+	w.t.Helper()
+	vendors, err := pool.Library(w.t.TempDir())
+	must(w.t, err)
+	program := enginetest.Musl(w.t, "../../shim/test/pool.c", filepath.Join(filepath.Dir(vendors), pool.LoaderFile))
+	linkers, err := filepath.Glob("/lib/ld-musl-*.so.1")
+	must(w.t, err)
+	return w.root("musl", program, linkers)
+}
+
+func busybox(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("busybox")
+	must(t, err)
+	return path
+}
+
+func (w *world) root(name, program string, libraries []string) string {
+	t := w.t
+	t.Helper()
+	root := filepath.Join(w.dir, name)
+	put := func(from, to string) {
+		t.Helper()
+		text, err := os.ReadFile(from)
+		must(t, err)
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755))
+		must(t, os.WriteFile(filepath.Join(root, to), text, 0o755))
+	}
+	put(busybox(t), "bin/sh")
+	put(program, "bin/program")
+	for _, l := range libraries {
+		put(l, l)
 	}
 	for _, d := range []string{"tmp", "proc", "dev", "etc", "usr"} {
 		must(t, os.MkdirAll(filepath.Join(root, d), 0o755))
@@ -79,7 +100,7 @@ func TestNoLoader(t *testing.T) {
 		t.Fatalf("it has a loader: %v: %s", err, out)
 	}
 
-	t.Run("as a job", func(t *testing.T) {
+	asJob := func(t *testing.T, root string) {
 		yunhe := func(args ...string) string {
 			t.Helper()
 			out, err := w.bench.Yunhe(context.WithoutCancel(t.Context()), "", nil, args...).CombinedOutput()
@@ -92,14 +113,15 @@ func TestNoLoader(t *testing.T) {
 		if err != nil || len(gateways) != 1 {
 			t.Fatalf("gateways are %v, %v", gateways, err)
 		}
-		archive := filepath.Join(w.dir, "bare.tar")
+		image := filepath.Base(root)
+		archive := root + ".tar"
 		if out, err := exec.Command("tar", "-C", root, "-cf", archive, ".").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		yunhe("gateway", "image", "load", "--data", gateways[0], "--id", "bare", archive)
+		yunhe("gateway", "image", "load", "--data", gateways[0], "--id", image, archive)
 		var id string
 		w.until("the image is known", func() bool {
-			out, err := w.bench.Yunhe(t.Context(), "", nil, "job", "submit", "--name", "bare", "--image", "bare", "--spec", "small", "--pool", "compute=40,memory=64MiB,group=g",
+			out, err := w.bench.Yunhe(t.Context(), "", nil, "job", "submit", "--name", image, "--image", image, "--spec", "small", "--pool", "compute=40,memory=64MiB,group=g",
 				"--command", "program add 3; while [ ! -e go ]; do sleep 0.2; done").CombinedOutput()
 			id = regexp.MustCompile(`job_\w+`).FindString(string(out))
 			return err == nil && id != ""
@@ -110,7 +132,8 @@ func TestNoLoader(t *testing.T) {
 		}
 		yunhe("job", "exec", id, "--", "sh", "-c", ": >go")
 		yunhe("job", "wait", id)
-	})
+	}
+	t.Run("as a job", func(t *testing.T) { asJob(t, root) })
 
 	t.Run("by pool run", func(t *testing.T) {
 		self, err := filepath.Abs(binary)
@@ -166,7 +189,7 @@ func TestNoLoader(t *testing.T) {
 		text, err := os.ReadFile(icd)
 		must(t, err)
 		must(t, os.WriteFile(icd, []byte(strings.ReplaceAll(string(text), volume, "/yunhe-pool")), 0o644))
-		run := func(name string) (string, error) {
+		run := func(name, root string) (string, error) {
 			bundle := filepath.Join(w.dir, name)
 			must(t, os.Mkdir(bundle, 0o755))
 			if out, err := exec.Command("cp", "-a", root, filepath.Join(bundle, "rootfs")).CombinedOutput(); err != nil {
@@ -193,8 +216,13 @@ func TestNoLoader(t *testing.T) {
 			out, err := exec.Command("runc", "--root", filepath.Join(w.dir, "runc"), "run", "--bundle", bundle, filepath.Base(w.dir)+name).CombinedOutput()
 			return string(out), err
 		}
-		if out, err := run("with"); err != nil || out != string(sum) {
+		if out, err := run("with", root); err != nil || out != string(sum) {
 			t.Errorf("%v: %s, want %s", err, out, sum)
+		}
+		if _, err := exec.LookPath("musl-gcc"); err != nil {
+			t.Log("SKIPPED: there is no musl-gcc (musl-tools)")
+		} else if out, err := run("alpine", w.bareMusl()); err != nil || out != string(sum) {
+			t.Errorf("of musl: %v: %s, want %s", err, out, sum)
 		}
 		env = append(env, "LD_DEBUG=libs")
 		for name, own := range map[string]string{"ours": "", "own": loaders[0]} { // an image's own loader wins
@@ -206,7 +234,7 @@ func TestNoLoader(t *testing.T) {
 				must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, own)), 0o755))
 				must(t, os.WriteFile(filepath.Join(root, own), text, 0o644))
 			}
-			if out, err := run(name); err != nil || !strings.Contains(out, "calling init: "+from+"\n") || !strings.Contains(out, string(sum)) {
+			if out, err := run(name, root); err != nil || !strings.Contains(out, "calling init: "+from+"\n") || !strings.Contains(out, string(sum)) {
 				t.Errorf("with the loader %q: %v: %s", own, err, out)
 			}
 			if own != "" {
@@ -214,7 +242,7 @@ func TestNoLoader(t *testing.T) {
 			}
 		}
 		mounts = mounts[:1]
-		if out, err := run("without"); err == nil || !strings.Contains(out, "libOpenCL.so.1") {
+		if out, err := run("without", root); err == nil || !strings.Contains(out, "libOpenCL.so.1") {
 			t.Errorf("without the loader: %v: %s", err, out)
 		}
 	})

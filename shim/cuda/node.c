@@ -116,7 +116,7 @@ static void in_child(void) {
 static void first(void) {
   fresh();
   keep_env();
-  pthread_atfork(NULL, NULL, in_child);
+  yp_at_fork(NULL, NULL, in_child);
 }
 
 /* start is called when the library is loaded, unless a library that is loaded

@@ -2,6 +2,7 @@
  * contexts. */
 #define YR_STUBS
 #include "remote.h"
+#include "../src/own.h"
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -158,7 +159,7 @@ static void in_child(void) {
 
 static void first(void) {
   pthread_key_create(&ends, thread_ends);
-  pthread_atfork(NULL, NULL, in_child);
+  yp_at_fork(NULL, NULL, in_child);
   yp_nodes();
 }
 

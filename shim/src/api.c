@@ -1,5 +1,6 @@
 /* Objects, who refers to them and what was told of them; contexts, queues, samplers and events; what the loader finds. */
 #include "pool.h"
+#include "own.h"
 #include "stubs.h"
 #include <stddef.h>
 
@@ -582,7 +583,7 @@ static void fill(void) {
   yp_dispatch.clGetKernelSubGroupInfoKHR = khr_clGetKernelSubGroupInfo;
   yp_fill_devices(), yp_fill_programs(), yp_fill_memory(), yp_fill_svm();
   yp_device_count = yp_nodes();
-  pthread_atfork(before_fork, in_parent, in_child);
+  yp_at_fork(before_fork, in_parent, in_child);
   if (!yp_device_count) yp_device_count = 1; /* connecting says what is missing */
   for (int i = 0; i < yp_device_count; i++) yp_devices[i] = (object){.dispatch = &yp_dispatch, .kind = DEVICE, .refs = 1, .node = yp_node_at(i)};
   if (yp_device_count < 2) return;

@@ -10,6 +10,7 @@
  * goes on over the old connection. */
 #include "pool.h"
 #include "ops.h"
+#include "own.h"
 #include "path.h"
 #include <errno.h>
 #include <sched.h>
@@ -371,7 +372,7 @@ static const char *of(const yp_node *c, const char *name) {
 int yp_nodes(void) {
   int n = 0;
   for (yp_node *c = nodes; c < nodes + YP_NODES; c++) init(c);
-  pthread_atfork(NULL, NULL, in_child);
+  yp_at_fork(NULL, NULL, in_child);
   while (n < YP_NODES && of(nodes + n, "YUNHE_POOL_ADDRESS")) n++;
   return n;
 }

@@ -62,3 +62,13 @@ void yp_close(yp_own *o) {
   if (yp_fd(o) >= 0) close(o->number);
   o->number = -1;
 }
+
+/* Where programs are of musl there is pthread_atfork; in glibc it is a part of who calls it, made of the other. */
+extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
+extern int pthread_atfork(void (*)(void), void (*)(void), void (*)(void)) __attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+void yp_at_fork(void (*before)(void), void (*parent)(void), void (*child)(void)) {
+  if (__register_atfork) __register_atfork(before, parent, child, &__dso_handle);
+  else if (pthread_atfork) pthread_atfork(before, parent, child);
+}

@@ -1,5 +1,6 @@
 /* Spans: what they are made of, when they go; contexts, queues and samplers. */
 #include "span.h"
+#include "own.h"
 
 span *sp_spans;
 static pthread_mutex_t lock;
@@ -282,7 +283,7 @@ const cl_icd_dispatch *yp_span(void) {
   cl_icd_dispatch *t = &table;
   table = yp_dispatch;
   in_child();
-  pthread_atfork(NULL, NULL, in_child);
+  yp_at_fork(NULL, NULL, in_child);
   SET(clCreateContext) SET(clCreateContextFromType) SET(clRetainContext) SET(clReleaseContext) SET(clGetContextInfo) SET(clSetContextDestructorCallback)
   SET(clCreateCommandQueue) SET(clCreateCommandQueueWithProperties) SET(clRetainCommandQueue) SET(clReleaseCommandQueue) SET(clGetCommandQueueInfo)
   SET(clSetCommandQueueProperty) SET(clRetainMemObject) SET(clReleaseMemObject) SET(clRetainSampler) SET(clReleaseSampler) SET(clRetainProgram) SET(clReleaseProgram)
