@@ -6,8 +6,8 @@
 // cards or the driver of CUDA. The node (yunhe pool node) starts it.
 //
 // It is a program of its own because what a program does to a device, and what a
-// vendor's library does in its process, must end with its worker; and because yunhe,
-// which is linked with the same packages, then loads no vendor's library itself.
+// vendor's library does in its process, must end with its worker; and because who opens
+// libraries is linked with some, and yunhe is not.
 package main
 
 import (
@@ -18,7 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"yunhe.dev/yunhe/internal/pool/cards"
+	"yunhe.dev/yunhe/internal/pool/between"
+	"yunhe.dev/yunhe/internal/pool/cards/makers"
 	"yunhe.dev/yunhe/internal/pool/worker"
 	"yunhe.dev/yunhe/internal/pool/worker/cuda"
 )
@@ -40,10 +41,10 @@ const (
 
 func run(args []string) error {
 	if len(args) == 3 && args[0] == "cards" { // it takes nothing from programs, and asks drivers of the kernel in ways of its own
-		return cards.Serve(args[1], args[2], os.Stdin, os.NewFile(connFD, "answers"))
+		return makers.Serve(args[1], args[2], os.Stdin, os.NewFile(connFD, "answers"))
 	}
 	if len(args) == 2 && args[0] == "cuda" {
-		return cards.ServeCUDA(args[1], os.Stdout)
+		return makers.ServeCUDA(args[1], os.Stdout)
 	}
 	if err := worker.Confine(); err != nil {
 		return err
@@ -74,7 +75,7 @@ func run(args []string) error {
 			return fmt.Errorf("%q is not a number", a)
 		}
 	}
-	if max(n[2], n[3]) >= worker.Slots {
+	if max(n[2], n[3]) >= between.Slots {
 		return fmt.Errorf("there is no slot %d", max(n[2], n[3]))
 	}
 	conn, err := worker.Connection(connFD)
@@ -87,17 +88,17 @@ func run(args []string) error {
 	}
 	var pages [2][]byte
 	for i, fd := range [...]int{pageFD, cardFD} {
-		if pages[i], err = unix.Mmap(fd, 0, worker.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		if pages[i], err = unix.Mmap(fd, 0, between.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 			return fmt.Errorf("memory: %w", err)
 		}
 		_ = unix.Close(fd) // it is mapped
 	}
-	secret, err := worker.ReadSecret(node)
+	secret, err := between.ReadSecret(node)
 	if err != nil {
 		return err
 	}
 	gone := func() { os.Exit(0) }
-	turn, memory, card := worker.NewTurn(node, gone), worker.NewMemory(pages[0], n[2]), worker.NewMemory(pages[1], n[3])
+	turn, memory, card := worker.NewTurn(node, gone), between.NewMemory(pages[0], n[2]), between.NewMemory(pages[1], n[3])
 	if args[0] == "serve-cuda" {
 		return cuda.Run(conn, secret, args[1], args[2], memory, card, turn, gone)
 	}

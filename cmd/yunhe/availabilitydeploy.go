@@ -157,9 +157,8 @@ func availabilityImageCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "image --out FILE", Short: "Write the container image that deployments name",
 		Long: `Writes an archive with this program in an image: it is at /yunhe, and there is
-nothing else but the libraries of this machine that it is linked with. Load it with docker load, podman load or ctr images import, or push it
-to a registry with a tool such as skopeo. The same program and libraries give the same
-archive.`,
+nothing else. Load it with docker load, podman load or ctr images import, or push it
+to a registry with a tool such as skopeo. The same program gives the same archive.`,
 		Example: `  yunhe availability image --name registry/yunhe:1.2 --out yunhe-image.tar
   yunhe availability image --program bin/yunhe-arm64 --out yunhe-image.tar`,
 		Args: takes(0, 0, ""),

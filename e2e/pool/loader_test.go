@@ -39,13 +39,13 @@ func (w *world) bare() string {
 }
 
 // bareMusl is the same of a system of musl (Alpine), with nothing of glibc's.
-func (w *world) bareMusl() string {
-	w.t.Helper()
-	vendors, err := pool.Library(w.t.TempDir())
-	must(w.t, err)
-	program := enginetest.Musl(w.t, "../../shim/test/pool.c", filepath.Join(filepath.Dir(vendors), pool.LoaderFile))
+func (w *world) bareMusl(t *testing.T) string {
+	t.Helper()
+	vendors, err := pool.Library(t.TempDir())
+	must(t, err)
+	program := enginetest.Musl(t, "../../shim/test/pool.c", filepath.Join(filepath.Dir(vendors), pool.LoaderFile))
 	linkers, err := filepath.Glob("/lib/ld-musl-*.so.1")
-	must(w.t, err)
+	must(t, err)
 	return w.root("musl", program, linkers)
 }
 
@@ -134,8 +134,9 @@ func TestNoLoader(t *testing.T) {
 		yunhe("job", "wait", id)
 	}
 	t.Run("as a job", func(t *testing.T) { asJob(t, root) })
+	t.Run("as a job of musl", func(t *testing.T) { asJob(t, w.bareMusl(t)) })
 
-	t.Run("by pool run", func(t *testing.T) {
+	byPoolRun := func(t *testing.T, root string) {
 		self, err := filepath.Abs(binary)
 		must(t, err)
 		text, err := os.ReadFile(self)
@@ -147,7 +148,9 @@ func TestNoLoader(t *testing.T) {
 			t.Errorf("%v: %s, want %s", err, out, sum)
 		}
 		must(t, os.Remove(filepath.Join(root, "yunhe")))
-	})
+	}
+	t.Run("by pool run", func(t *testing.T) { byPoolRun(t, root) })
+	t.Run("by pool run in a system of musl", func(t *testing.T) { byPoolRun(t, w.bareMusl(t)) })
 
 	t.Run("in a pod", func(t *testing.T) {
 		if _, err := exec.LookPath("runc"); err != nil {
@@ -221,7 +224,7 @@ func TestNoLoader(t *testing.T) {
 		}
 		if _, err := exec.LookPath("musl-gcc"); err != nil {
 			t.Log("SKIPPED: there is no musl-gcc (musl-tools)")
-		} else if out, err := run("alpine", w.bareMusl()); err != nil || out != string(sum) {
+		} else if out, err := run("alpine", w.bareMusl(t)); err != nil || out != string(sum) {
 			t.Errorf("of musl: %v: %s, want %s", err, out, sum)
 		}
 		env = append(env, "LD_DEBUG=libs")

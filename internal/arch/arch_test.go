@@ -57,8 +57,9 @@ var ranks = map[string]int{
 	"internal/backup": 4, // copies what the engines keep
 	"internal/run":    4, "internal/bus": 4, "internal/rpc": 4, "internal/plugin": 4,
 
-	"internal/pool/wire": 3, "internal/pool/tunnel": 3, "internal/pool/cards": 3, "internal/pool/worker": 4, // what client library and worker say; the worker's program links it, and the node what both map
-	"internal/pool/worker/cuda": 5, // makes the calls of programs of CUDA, in the same turns
+	"internal/pool/wire": 3, "internal/pool/tunnel": 3, "internal/pool/cards": 3, "internal/pool/between": 4, // what client library and worker say, and what node and worker say and map
+	"internal/pool/worker": 5, "internal/pool/cards/makers": 4, // make the calls of libraries: the worker's program links them, and nothing of the node's
+	"internal/pool/worker/cuda": 6, // makes the calls of programs of CUDA, in the same turns
 	"internal/pool":             6, // lends this machine's devices
 
 	"internal/planning": 5, // serves availability, and measures it of the platform itself

@@ -7,13 +7,8 @@ import (
 	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
-	"maps"
-	"os"
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -22,15 +17,14 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 )
 
-// WriteImage writes an archive of an image that holds the program at /yunhe, the
-// libraries of this machine that it is linked with, and folders for what the
-// manifests mount, and nothing else. /lib and /lib64 are links into /usr, so that the
-// machine's /usr, mounted there, brings drivers and all that they are linked with.
-// Both the layout of OCI and that of `docker save` are in it. The same program,
-// libraries and name give the same bytes. It returns fault.Invalid for what is no
-// program and for one whose libraries are not here.
+// WriteImage writes an archive of an image that holds the program at /yunhe and folders
+// for what the manifests mount, and nothing else. /lib and /lib64 are links into /usr, so
+// that the machine's /usr, mounted there, brings drivers and all that they are linked with.
+// Both the layout of OCI and that of `docker save` are in it. The same program and name
+// give the same bytes. It returns fault.Invalid for what is no program and for one that
+// needs libraries.
 func WriteImage(w io.Writer, program io.ReaderAt, size int64, name string) error {
-	arch, libraries, err := needs(program)
+	arch, err := architecture(program)
 	if err != nil {
 		return err
 	}
@@ -39,34 +33,13 @@ func WriteImage(w io.Writer, program io.ReaderAt, size int64, name string) error
 		for _, d := range []struct {
 			name string
 			mode int64
-		}{{"etc/", 0o755}, {"etc/yunhe/", 0o755}, {"tmp/", 0o1777}, {"var/", 0o755}, {"var/lib/", 0o755}, {"var/lib/yunhe/", 0o777}} {
+		}{{"etc/", 0o755}, {"etc/yunhe/", 0o755}, {"tmp/", 0o1777}, {"usr/", 0o755}, {"var/", 0o755}, {"var/lib/", 0o755}, {"var/lib/yunhe/", 0o777}} {
 			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d.name, Mode: d.mode}); err != nil {
 				return err
 			}
 		}
-		links := map[string]bool{}
-		for _, name := range slices.Sorted(maps.Keys(libraries)) {
-			path := name
-			if dir := strings.SplitN(name, "/", 3)[1]; dir != "usr" { // drivers look for their files from there
-				path = "/usr" + name
-				if !links[dir] {
-					if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: dir, Linkname: "usr/" + dir, Mode: 0o777}); err != nil {
-						return err
-					}
-				}
-				links[dir] = true
-			}
-			for i, c := range path[1:] { // whoever unpacks it makes missing folders as they like
-				if c == '/' {
-					if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: path[1 : i+2], Mode: 0o755}); err != nil {
-						return err
-					}
-				}
-			}
-			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: path[1:], Mode: 0o755, Size: int64(len(libraries[name]))}); err != nil {
-				return err
-			}
-			if _, err := t.Write(libraries[name]); err != nil {
+		for _, dir := range []string{"lib", "lib64"} {
+			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: dir, Linkname: "usr/" + dir, Mode: 0o777}); err != nil {
 				return err
 			}
 		}
@@ -104,75 +77,20 @@ func WriteImage(w io.Writer, program io.ReaderAt, size int64, name string) error
 	return o.tar.Close()
 }
 
-// needs returns a program's architecture, as images call it, and the files that
-// load it and that it is linked with, by their paths.
-func needs(program io.ReaderAt) (arch string, files map[string][]byte, err error) {
+// architecture is a program's, as images call it.
+func architecture(program io.ReaderAt) (string, error) {
 	f, err := elf.NewFile(program)
 	if err != nil {
-		return "", nil, fault.New(fault.Invalid, "the program is not one of Linux: %v", err)
+		return "", fault.New(fault.Invalid, "the program is not one of Linux: %v", err)
 	}
-	arch = map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"}[f.Machine]
+	arch := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"}[f.Machine]
 	if arch == "" {
-		return "", nil, fault.New(fault.Invalid, "the program is for %s; only amd64 and arm64 are known", f.Machine)
+		return "", fault.New(fault.Invalid, "the program is for %s; only amd64 and arm64 are known", f.Machine)
 	}
-	files = map[string][]byte{}
-	for _, p := range f.Progs {
-		if p.Type != elf.PT_INTERP {
-			continue
-		}
-		name, err := io.ReadAll(p.Open())
-		if err != nil {
-			return "", nil, fmt.Errorf("read what loads the program: %w", err)
-		}
-		loader := path.Clean("/" + strings.TrimRight(string(name), "\x00"))
-		if files[loader], err = os.ReadFile(loader); err != nil {
-			return "", nil, fault.Wrap(fault.Invalid, err, "the program is loaded by %s, which is not here", loader)
-		}
+	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return "", fault.New(fault.Invalid, "the program needs libraries, which the image does not have: build it with CGO_ENABLED=0")
 	}
-	return arch, files, addLibraries(files, f)
-}
-
-// addLibraries adds the libraries that f is linked with and those that they are.
-func addLibraries(files map[string][]byte, f *elf.File) error {
-	names, err := f.ImportedLibraries()
-	if err != nil {
-		return fmt.Errorf("read which libraries the program needs: %w", err)
-	}
-	for _, name := range names {
-		if slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(p string) bool { return path.Base(p) == name }) {
-			continue
-		}
-		at, body, lib := library(name, f.Machine)
-		if lib == nil {
-			return fault.New(fault.Invalid, "the program needs %s for %s, which is not in %s", name, f.Machine, strings.Join(libraryFolders(f.Machine), ", "))
-		}
-		files[at] = body
-		if err := addLibraries(files, lib); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// libraryFolders are where the loaders of distributions look by themselves.
-func libraryFolders(m elf.Machine) []string {
-	triplet := map[elf.Machine]string{elf.EM_X86_64: "x86_64-linux-gnu", elf.EM_AARCH64: "aarch64-linux-gnu"}[m]
-	return []string{"/lib/" + triplet, "/usr/lib/" + triplet, "/lib64", "/usr/lib64", "/lib", "/usr/lib"}
-}
-
-// library finds one for a machine; a nil file: there is none.
-func library(name string, m elf.Machine) (at string, body []byte, f *elf.File) {
-	for _, dir := range libraryFolders(m) {
-		at := path.Join(dir, name)
-		body, err := os.ReadFile(at)
-		if err != nil {
-			continue
-		}
-		if f, err := elf.NewFile(bytes.NewReader(body)); err == nil && f.Machine == m {
-			return at, body, f
-		}
-	}
-	return "", nil, nil
+	return arch, nil
 }
 
 type counter int64

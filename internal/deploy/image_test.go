@@ -102,7 +102,7 @@ func TestImage(t *testing.T) {
 		t.Skip("SKIPPED: to run in a root of its own needs root")
 	}
 	out, err := exec.CommandContext(t.Context(), "chroot", root, "/yunhe").CombinedOutput()
-	if got := strings.Fields(string(out)); err != nil || strings.Join(got, " ") != "etc tmp var yunhe" {
+	if got := strings.Fields(string(out)); err != nil || strings.Join(got, " ") != "etc lib lib64 tmp usr var yunhe" {
 		t.Errorf("in the image are %q, %v", got, err)
 	}
 }
@@ -116,5 +116,13 @@ func TestImageRefuses(t *testing.T) {
 	t.Parallel()
 	if err := deploy.WriteImage(&bytes.Buffer{}, strings.NewReader("#!/bin/sh"), 9, "x"); fault.KindOf(err) != fault.Invalid {
 		t.Errorf("a script gives %v, want that it is not a program", err)
+	}
+	shell, err := os.Open("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shell.Close()
+	if err := deploy.WriteImage(&bytes.Buffer{}, shell, 1, "x"); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "needs libraries") {
+		t.Errorf("a program that needs libraries gives %v", err)
 	}
 }

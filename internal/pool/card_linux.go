@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/pool/between"
 )
 
 // longestSwap is what a worker is believed that it took to put its memory on the device.
@@ -31,7 +31,7 @@ const surrender = 30 * time.Second
 // a few times.
 type card struct {
 	page   *os.File
-	memory *worker.Memory
+	memory *between.Memory
 	log    *slog.Logger
 	turns  *arbiter
 
@@ -77,21 +77,21 @@ func newCard(size int64, turns *arbiter, log *slog.Logger) (*card, error) {
 }
 
 func newCardOf(page *os.File, mapped []byte, turns *arbiter, log *slog.Logger) *card {
-	c := &card{page: page, mapped: mapped, memory: worker.NewMemory(mapped, 0), log: log, turns: turns}
+	c := &card{page: page, mapped: mapped, memory: between.NewMemory(mapped, 0), log: log, turns: turns}
 	c.timer = time.AfterFunc(time.Hour, func() { c.mu.Lock(); defer c.mu.Unlock(); c.step() })
 	c.timer.Stop()
 	return c
 }
 
-// sharedPage is memory of a worker.Memory.
+// sharedPage is memory of a between.Memory.
 func sharedPage(name string) (page *os.File, mapped []byte, err error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, nil, err
 	}
 	page = os.NewFile(uintptr(fd), name)
-	if err = page.Truncate(worker.PageSize); err == nil {
-		mapped, err = unix.Mmap(fd, 0, worker.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err = page.Truncate(between.PageSize); err == nil {
+		mapped, err = unix.Mmap(fd, 0, between.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
 	if err != nil {
 		_ = page.Close()
@@ -133,7 +133,7 @@ func (c *card) resident() int64 {
 func (c *card) add(h *holder) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for h.slot = 0; h.slot < worker.Slots; h.slot++ {
+	for h.slot = 0; h.slot < between.Slots; h.slot++ {
 		if !slices.ContainsFunc(c.holders, func(x *holder) bool { return x.slot == h.slot }) {
 			c.holders = append(c.holders, h)
 			return true
@@ -189,7 +189,7 @@ func (c *card) in(h *holder, took time.Duration) time.Duration {
 	took = min(max(took, 0), most)
 	h.loads, h.used = false, now
 	if c.turns.concurrent.Load() {
-		h.keeps = h.used.Add(worker.SwapTurn * took)
+		h.keeps = h.used.Add(between.SwapTurn * took)
 	}
 	c.step()
 	return took
@@ -230,7 +230,7 @@ func (c *card) step() {
 		if w.n <= free {
 			w.h.loads, w.h.given = true, c.turns.now()
 			c.wishes = c.wishes[1:]
-			w.h.say(worker.TurnSpace, 1)
+			w.h.say(between.Space, 1)
 			continue
 		}
 		if c.ask(w, free) {
@@ -241,7 +241,7 @@ func (c *card) step() {
 			continue
 		}
 		c.wishes = c.wishes[1:]
-		w.h.say(worker.TurnSpace, 0)
+		w.h.say(between.Space, 0)
 	}
 }
 
@@ -286,7 +286,7 @@ func (c *card) ask(w *wish, free uint64) bool {
 			h.asked = now
 			free += held
 			wait(surrender)
-			h.say(worker.TurnEvict, 0)
+			h.say(between.Evict, 0)
 		}
 	}
 	if next >= 0 {

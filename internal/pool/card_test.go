@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/pool/between"
 )
 
 // crowd are workers on a card of 100 bytes, that do as they are told.
@@ -34,7 +34,7 @@ func crowdOf(t *testing.T, held ...uint64) *crowd {
 		h := &holder{task: fmt.Sprint("t", i)}
 		c.add(h)
 		c.may(h, func(what byte, d time.Duration) { w.said = append(w.said, fmt.Sprintf("%c%d %d", what, i, d)) }, func() { w.said = append(w.said, fmt.Sprint("kill", i)) })
-		if !worker.NewMemory(c.mapped, h.slot).Take(n) {
+		if !between.NewMemory(c.mapped, h.slot).Take(n) {
 			t.Fatalf("%d bytes do not fit", n)
 		}
 		c.in(h, 0)
@@ -100,9 +100,9 @@ func TestCard(t *testing.T) {
 			w := crowdOf(t, 90, 0, 0)
 			w.card.want(w.holders[1], 50)
 			w.heard(t, "E0 0")
-			worker.NewMemory(w.card.mapped, w.holders[2].slot).Take(10)
+			between.NewMemory(w.card.mapped, w.holders[2].slot).Take(10)
 			w.card.memory.Reap(w.holders[0].slot)
-			worker.NewMemory(w.card.mapped, w.holders[2].slot).Take(60)
+			between.NewMemory(w.card.mapped, w.holders[2].slot).Take(60)
 			w.card.out(w.holders[0])
 			w.heard(t, "E2 0")
 			w.off(2)
@@ -141,7 +141,7 @@ func TestCard(t *testing.T) {
 			w.card.in(w.holders[1], time.Hour) // it is not believed more than it had
 			w.card.want(w.holders[0], 50)
 			w.heard(t)
-			time.Sleep(worker.SwapTurn*100*time.Millisecond - time.Millisecond)
+			time.Sleep(between.SwapTurn*100*time.Millisecond - time.Millisecond)
 			w.heard(t)
 			time.Sleep(time.Millisecond)
 			w.heard(t, "E1 0")
@@ -150,7 +150,7 @@ func TestCard(t *testing.T) {
 			w := crowdOf(t, 0, 0)
 			w.card.want(w.holders[0], 90)
 			w.heard(t, "K0 1")
-			worker.NewMemory(w.card.mapped, w.holders[0].slot).Take(90)
+			between.NewMemory(w.card.mapped, w.holders[0].slot).Take(90)
 			w.card.want(w.holders[1], 50)
 			time.Sleep(surrender - time.Second)
 			w.heard(t)

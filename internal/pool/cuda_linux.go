@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/cards"
 	"yunhe.dev/yunhe/internal/pool/wire"
-	"yunhe.dev/yunhe/internal/pool/worker"
 )
 
 // A program of CUDA on the node's machine has the driver in its own process, and
@@ -106,7 +106,7 @@ func (n *Node) cuda(conn net.Conn, challenge []byte, known func()) {
 	}
 	if err != nil {
 		n.log.Warn("connection refused", "task_id", id, "reason", err)
-		_, _ = conn.Write(worker.PutText(cudaRefuse, []byte(err.Error()))) // it goes away anyhow
+		_, _ = conn.Write(between.PutText(cudaRefuse, []byte(err.Error()))) // it goes away anyhow
 	}
 }
 
@@ -129,13 +129,13 @@ func (n *Node) cudaProgram(conn net.Conn, challenge []byte, id string, mac []byt
 	}
 	t.workers[slot] = &proc{outside: p}
 	n.mu.Unlock()
-	u.t, u.own, u.card = t, worker.NewMemory(t.mapped, slot), worker.NewMemory(t.device.card.mapped, h.slot)
+	u.t, u.own, u.card = t, between.NewMemory(t.mapped, slot), between.NewMemory(t.device.card.mapped, h.slot)
 	u.user = &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted }, say: u.say}
 	_ = conn.SetDeadline(time.Time{})
 	known()
 	var told sync.WaitGroup
 	told.Go(u.tell)
-	u.put(worker.PutText(cudaHello, []byte(t.device.Bus)))
+	u.put(between.PutText(cudaHello, []byte(t.device.Bus)))
 	t.device.turns.add(u.user)
 	err := u.listen()
 	t.device.turns.remove(u.user)
@@ -159,7 +159,7 @@ type cudaUser struct {
 	p         *outsider
 	t         *task
 	user      *user
-	own, card *worker.Memory
+	own, card *between.Memory
 	said      chan []byte
 }
 
@@ -173,7 +173,7 @@ func (u *cudaUser) put(b []byte) {
 	}
 }
 
-func (u *cudaUser) say(what byte, d time.Duration) { u.put(worker.PutTurn(what, d)) }
+func (u *cudaUser) say(what byte, d time.Duration) { u.put(between.Put(what, d)) }
 
 func (u *cudaUser) tell() {
 	for b := range u.said {
@@ -186,7 +186,7 @@ func (u *cudaUser) listen() error {
 	in, turns := bufio.NewReader(u.conn), u.t.device.turns
 	for {
 		_ = u.conn.SetReadDeadline(time.Now().Add(cudaLook))
-		b, err := in.Peek(worker.TurnSize)
+		b, err := in.Peek(between.FrameSize)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded) && !u.p.ended(0): // a child may have the connection still
 			continue
@@ -196,12 +196,12 @@ func (u *cudaUser) listen() error {
 			return err
 		}
 		what, word := b[0], binary.LittleEndian.Uint64(b[1:])
-		_, _ = in.Discard(worker.TurnSize) // it was read
+		_, _ = in.Discard(between.FrameSize) // it was read
 		switch what {
-		case worker.TurnWant:
+		case between.Want:
 			turns.want(u.user)
-		case worker.TurnDone, worker.TurnMore:
-			turns.done(u.user, max(time.Duration(word), 0), what == worker.TurnMore)
+		case between.Done, between.More:
+			turns.done(u.user, max(time.Duration(word), 0), what == between.More)
 		case cudaTake:
 			u.say(cudaTake, time.Duration(u.take(word)))
 		case cudaGive:

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/fault"
-	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/pool/between"
 )
 
 // Devices come and go while a node runs: it looks when it starts, when it is told
@@ -56,7 +56,7 @@ func Look(libraries string) (int, error) {
 const listsWithin = time.Minute
 
 // list asks a process of its own: a vendor's library may end it, or hang.
-func list(dir, program string) (found []worker.Device, err error) {
+func list(dir, program string) (found []between.Device, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), listsWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "list")
@@ -274,7 +274,7 @@ func concerns(b []byte, dev int) bool {
 		rest := b[unix.SizeofInotifyEvent:]
 		name := string(bytes.TrimRight(rest[:min(int(e.Len), len(rest))], "\x00"))
 		b = rest[min(int(e.Len), len(rest)):]
-		if int(e.Wd) != dev || slices.ContainsFunc(worker.Cards, func(c string) bool { return strings.HasPrefix(name, c) }) {
+		if int(e.Wd) != dev || slices.ContainsFunc(between.Cards, func(c string) bool { return strings.HasPrefix(name, c) }) {
 			return true
 		}
 	}

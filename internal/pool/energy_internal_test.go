@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
-	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/pool/between"
 )
 
 func TestParseWatts(t *testing.T) {
@@ -85,7 +85,7 @@ func TestCounts(t *testing.T) {
 	}{{-1, "opencl other"}, {0, "opencl other"}, {1, "cuda other"}} {
 		clear(n.tasks)
 		if x.at >= 0 {
-			n.tasks["t"] = &task{device: n.devices[x.at], memory: worker.NewMemory(make([]byte, worker.PageSize), 0)}
+			n.tasks["t"] = &task{device: n.devices[x.at], memory: between.NewMemory(make([]byte, between.PageSize), 0)}
 		}
 		var got []string
 		for _, d := range n.devices {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/fault"
-	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/pool/between"
 )
 
 // A node gives all it has to another program, which goes on in the same process
@@ -498,7 +498,7 @@ func page(fd int, name string) (*os.File, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	mapped, err := unix.Mmap(int(f.Fd()), 0, worker.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mapped, err := unix.Mmap(int(f.Fd()), 0, between.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	return f, mapped, err
 }
 
@@ -561,7 +561,7 @@ func (n *Node) take(h *handover) error {
 		if err != nil {
 			return err
 		}
-		t := &task{Task: x.Task, token: x.Token, spec: x.Spec, device: n.devices[i], page: p, mapped: mapped, memory: worker.NewMemory(mapped, 0), limit: h.here(x.Limit), began: h.here(x.Began), done: make(chan struct{}), chainDone: make(chan struct{})}
+		t := &task{Task: x.Task, token: x.Token, spec: x.Spec, device: n.devices[i], page: p, mapped: mapped, memory: between.NewMemory(mapped, 0), limit: h.here(x.Limit), began: h.here(x.Began), done: make(chan struct{}), chainDone: make(chan struct{})}
 		t.compute.Store(t.Compute)
 		t.API = t.device.API
 		if t.began.IsZero() { // of a program of before

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/pool"
-	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/pool/between"
 )
 
 // workers are the processes that serve programs of OpenCL at a node of this process.
@@ -324,7 +324,7 @@ func (n node) walks(t *testing.T, group, key string, s pool.Spec) (*walker, int)
 // out of its own caches, and makes no sockets; of root's powers it has few. Natively it would.
 func TestPoison(t *testing.T) {
 	t.Parallel()
-	if worker.Landlock() == 0 || runtime.GOARCH != "amd64" {
+	if between.Landlock() == 0 || runtime.GOARCH != "amd64" {
 		t.Skip("SKIPPED: this kernel has no Landlock, or another processor")
 	}
 	poison := compiled(t, "poison", "../../shim/test/poison.c", "-l:libOpenCL.so.1")

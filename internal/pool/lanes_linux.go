@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
-	"yunhe.dev/yunhe/internal/pool/worker"
 )
 
 // The workers of a program that has cards of several nodes send each other memory
@@ -24,7 +24,7 @@ const (
 
 // dialLane connects a worker to another one of its program's.
 func (n *Node) dialLane(l *link, text []byte) {
-	d, ok := worker.ReadDial(text)
+	d, ok := between.ReadDial(text)
 	if !ok || l.dials.Add(1) > mostDials {
 		l.dials.Add(-1) // it waits for no longer than that takes
 		return
@@ -38,13 +38,13 @@ func (n *Node) dialLane(l *link, text []byte) {
 		conn, hello, err := n.connectLane(ctx, d)
 		if err != nil {
 			n.log.Info("nodes not connected for a program", "task_id", d.Task, "to", d.At, "error", err)
-			_ = l.put(worker.PutText(worker.TurnLane, d.Lane[:]), nil)
+			_ = l.put(between.PutText(between.Lane, d.Lane[:]), nil)
 			return
 		}
 		defer conn.Close()
-		what := byte(worker.TurnLane)
+		what := byte(between.Lane)
 		if hello != nil {
-			what = worker.TurnLaneSealed
+			what = between.LaneSealed
 		}
 		if l.hand(what, append(hello, d.Lane[:]...), conn) == nil {
 			n.log.Info("nodes connected for a program", "task_id", d.Task, "to", d.At)
@@ -54,7 +54,7 @@ func (n *Node) dialLane(l *link, text []byte) {
 
 // connectLane goes only to where others on the network can go, too, and says nothing
 // to who does not greet as a pool's node.
-func (n *Node) connectLane(ctx context.Context, d worker.Dial) (net.Conn, []byte, error) {
+func (n *Node) connectLane(ctx context.Context, d between.Dial) (net.Conn, []byte, error) {
 	network, _, err := Address(d.At)
 	if err == nil && network != "tcp" {
 		err = fault.New(fault.Invalid, "%q is not an address of TCP", d.At)
@@ -91,7 +91,7 @@ func (n *Node) lane(conn net.Conn, challenge []byte, sealed bool, known func()) 
 	var l *link
 	n.mu.Lock()
 	t := n.tasks[id]
-	if t != nil && slot < uint64(len(t.links)) && hmac.Equal(mac, helloMAC(worker.LaneKey(t.token, lane), challenge, said, sealed)) {
+	if t != nil && slot < uint64(len(t.links)) && hmac.Equal(mac, helloMAC(between.LaneKey(t.token, lane), challenge, said, sealed)) {
 		l = t.links[slot]
 	}
 	if l != nil && (l.turns == nil || sealed && !l.secret) {
@@ -107,9 +107,9 @@ func (n *Node) lane(conn net.Conn, challenge []byte, sealed bool, known func()) 
 	if accept(conn, sealed) != nil || conn.SetDeadline(time.Time{}) != nil {
 		return
 	}
-	what, text := byte(worker.TurnLane), slices.Clone(lane)
+	what, text := byte(between.Lane), slices.Clone(lane)
 	if sealed {
-		what, text = worker.TurnLaneSealed, append(slices.Clone(mac), lane...)
+		what, text = between.LaneSealed, append(slices.Clone(mac), lane...)
 	}
 	_ = l.hand(what, text, conn) // or the worker is gone, and the connection ends
 	known()

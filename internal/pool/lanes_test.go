@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
-	"yunhe.dev/yunhe/internal/pool/worker"
 )
 
 // toll is what programs reach a node by, and other nodes: it counts what goes by
@@ -212,7 +212,7 @@ func TestLanesRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := hex.EncodeToString(worker.LaneKey(secret, id))
+	key := hex.EncodeToString(between.LaneKey(secret, id))
 	refused := func(c *raw) bool {
 		kind := make([]byte, wire.AnswerSize)
 		_, err := io.ReadFull(c.conn, kind)

@@ -39,7 +39,7 @@ const (
 
 func newMakers(program, folder, dir string) *makers {
 	m := &makers{found: map[string][]cards.Card{}, at: map[string]time.Time{}}
-	for _, name := range cards.Names() {
+	for _, name := range cards.Names {
 		m.drivers = append(m.drivers, &maker{cards.NewDriver(name, program, folder, workerEnv(dir, nodes)), make(chan struct{}, 1)})
 	}
 	return m

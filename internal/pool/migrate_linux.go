@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
-	"yunhe.dev/yunhe/internal/pool/worker"
 )
 
 // A task moves with all its programs, or stays. The node it is at asks the
@@ -40,9 +40,9 @@ import (
 type link struct {
 	started chan struct{} // closed when turns is set, or there will be none
 	turns   *net.UnixConn
-	session []byte            // of a program that was moved here
-	secret  bool              // it was told its task's token, so that it can encrypt
-	said    chan worker.Frame // about moving; closed when the worker is gone
+	session []byte             // of a program that was moved here
+	secret  bool               // it was told its task's token, so that it can encrypt
+	said    chan between.Frame // about moving; closed when the worker is gone
 
 	user   *user
 	holder *holder
@@ -53,7 +53,7 @@ type link struct {
 }
 
 func newLink(kill func()) *link {
-	return &link{kill: kill, started: make(chan struct{}), said: make(chan worker.Frame, 4), quiet: make(chan struct{}), resume: make(chan struct{}, 1)}
+	return &link{kill: kill, started: make(chan struct{}), said: make(chan between.Frame, 4), quiet: make(chan struct{}), resume: make(chan struct{}, 1)}
 }
 
 // put says something to the worker and waits for nothing: whoever says it may have
@@ -78,7 +78,7 @@ func (l *link) put(b, rights []byte) error {
 }
 
 // say is put of what needs no answer: a worker that is gone needs nothing.
-func (l *link) say(what byte, d time.Duration) { _ = l.put(worker.PutTurn(what, d), nil) }
+func (l *link) say(what byte, d time.Duration) { _ = l.put(between.Put(what, d), nil) }
 
 // hand says something to the worker, with a connection that it gets.
 func (l *link) hand(what byte, text []byte, conn net.Conn) error {
@@ -87,7 +87,7 @@ func (l *link) hand(what byte, text []byte, conn net.Conn) error {
 		return err
 	}
 	defer file.Close()
-	if l.put(worker.PutText(what, text), unix.UnixRights(int(file.Fd()))) != nil {
+	if l.put(between.PutText(what, text), unix.UnixRights(int(file.Fd()))) != nil {
 		return errGone // what else there is to go wrong on a socket pair
 	}
 	return nil
@@ -224,7 +224,7 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 	var moving []*link
 	abort := func(err error) (*Task, time.Duration, error) {
 		for _, l := range moving {
-			l.say(worker.TurnAbort, 0)
+			l.say(between.Abort, 0)
 		}
 		return nil, 0, err
 	}
@@ -244,9 +244,9 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 		if err != nil {
 			return abort(err)
 		}
-		what, text := byte(worker.TurnMove), append(session, to...)
+		what, text := byte(between.Move), append(session, to...)
 		if hello != nil {
-			what, text = worker.TurnMoveSealed, append(hello, text...)
+			what, text = between.MoveSealed, append(hello, text...)
 		}
 		err = l.hand(what, text, conn)
 		_ = conn.Close() // the worker has it
@@ -258,7 +258,7 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 	}
 	ready := moving[:0:0]
 	for _, l := range moving {
-		_, err := l.hear(ctx, worker.TurnReady)
+		_, err := l.hear(ctx, between.Ready)
 		if err == nil {
 			ready = append(ready, l)
 		} else if !errors.Is(err, errGone) { // else there is nothing of it to move any more
@@ -290,10 +290,10 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 	n.work.Go(func() { n.hold(t, client) })
 	pause := time.Duration(0)
 	for _, l := range moving {
-		l.say(worker.TurnCommit, 0) // or it is gone, and with it its program
+		l.say(between.Commit, 0) // or it is gone, and with it its program
 	}
 	for _, l := range moving {
-		if f, err := l.hear(ctx, worker.TurnMoved); err == nil {
+		if f, err := l.hear(ctx, between.Moved); err == nil {
 			pause = max(pause, f.Time)
 		} else {
 			n.log.Warn("a program was lost when its task moved", "task_id", t.ID, "error", err)
@@ -329,20 +329,20 @@ func (l *link) forget() {
 }
 
 // hear waits for what a worker says of its move.
-func (l *link) hear(ctx context.Context, what byte) (worker.Frame, error) {
+func (l *link) hear(ctx context.Context, what byte) (between.Frame, error) {
 	for {
 		select {
 		case f, ok := <-l.said:
 			switch {
 			case !ok:
 				return f, errGone
-			case f.What == worker.TurnFailed:
+			case f.What == between.Failed:
 				return f, fmt.Errorf("%s", f.Text)
 			case f.What == what:
 				return f, nil
 			}
 		case <-ctx.Done():
-			return worker.Frame{}, ctx.Err()
+			return between.Frame{}, ctx.Err()
 		}
 	}
 }
@@ -611,9 +611,9 @@ func (n *Node) attach(conn net.Conn, t *task, said, hello []byte) {
 		refuse(conn, "the pool node has no such program")
 		return
 	}
-	what, text := byte(worker.TurnAttach), said[wire.SessionSize:]
+	what, text := byte(between.Attach), said[wire.SessionSize:]
 	if hello != nil {
-		what, text = worker.TurnAttachSealed, append(hello, text...)
+		what, text = between.AttachSealed, append(hello, text...)
 	}
 	if accept(conn, hello != nil) == nil && conn.SetDeadline(time.Time{}) == nil {
 		_ = l.hand(what, text, conn) // or the worker is gone, and the connection ends

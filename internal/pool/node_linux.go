@@ -26,8 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
-	"yunhe.dev/yunhe/internal/pool/worker"
 	"yunhe.dev/yunhe/internal/seccomp"
 )
 
@@ -113,11 +113,11 @@ type task struct {
 	page    *os.File
 	mapped  []byte
 	over    bool // it has ended; its page goes with the last worker
-	memory  *worker.Memory
+	memory  *between.Memory
 	account account
 	compute atomic.Int64 // as Compute, for the arbiter
-	workers [worker.Slots]*proc
-	links   [worker.Slots]*link
+	workers [between.Slots]*proc
+	links   [between.Slots]*link
 	began   time.Time // as Started, and by the clock that nobody sets
 	limit   time.Time // zero: none
 	holders int       // connections that it lasts as long as
@@ -220,7 +220,7 @@ func (n *Node) open(h *handover) (err error) {
 	if err := makeCaches(n.cfg.Dir); err != nil {
 		return err
 	}
-	if worker.Landlock() == 0 {
+	if between.Landlock() == 0 {
 		n.log.Warn("this kernel has no Landlock: programs may see files that the node's user may read")
 	}
 	if !seccomp.Has() {
@@ -764,7 +764,7 @@ func newTask(d *device, s Spec, memory int64) (*task, error) {
 	now := time.Now()
 	t := &task{
 		Task:  Task{ID: ulid.Make().String(), Name: s.Name, Device: d.ID, API: d.API, UUID: d.UUID, Compute: s.Compute, Weighted: s.Weighted, Started: now.UTC().Truncate(time.Second)},
-		began: now, token: make([]byte, 32), spec: s, device: d, page: page, mapped: mapped, memory: worker.NewMemory(mapped, 0), done: make(chan struct{}), chainDone: make(chan struct{}),
+		began: now, token: make([]byte, 32), spec: s, device: d, page: page, mapped: mapped, memory: between.NewMemory(mapped, 0), done: make(chan struct{}), chainDone: make(chan struct{}),
 	}
 	_, _ = rand.Read(t.token) // it does not fail
 	t.compute.Store(s.Compute)

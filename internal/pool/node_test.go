@@ -21,7 +21,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
-	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/pool/between"
 )
 
 // These tests run real programs of OpenCL on a node with the machine's devices.
@@ -317,7 +317,7 @@ func TestIncludes(t *testing.T) {
 // TestConfined: a program sees no files of the node's machine, by any driver,
 // though the node's user may read them.
 func TestConfined(t *testing.T) {
-	if worker.Landlock() == 0 {
+	if between.Landlock() == 0 {
 		t.Skip("SKIPPED: this kernel has no Landlock")
 	}
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -8,7 +8,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/pool/between"
 )
 
 // checkRDMA asks a worker whether programs can come over RDMA to an address: a
@@ -24,7 +24,7 @@ func (n *Node) checkRDMA(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), helloTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, n.program, "rdma", a.IP.String())
-	cmd.Env = append(workerEnv(n.cfg.Dir, nodes), worker.RDMAEnv+"="+a.IP.String())
+	cmd.Env = append(workerEnv(n.cfg.Dir, nodes), between.RDMAEnv+"="+a.IP.String())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.New(cmp.Or(strings.TrimPrefix(strings.TrimSpace(string(out)), "error: "), err.Error()))
 	}
@@ -38,5 +38,5 @@ func (n *Node) rdmaEnv() string {
 		host, _, _ := net.SplitHostPort(at) // it is a listener's
 		hosts = append(hosts, host)
 	}
-	return worker.RDMAEnv + "=" + strings.Join(hosts, " ")
+	return between.RDMAEnv + "=" + strings.Join(hosts, " ")
 }

@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
-	"yunhe.dev/yunhe/internal/pool/worker"
 )
 
 // TestSilentWorker: a worker that asks for turn after turn and reads nothing of what it
@@ -61,7 +61,7 @@ func TestSilentWorker(t *testing.T) {
 	if a.want(other); granted != 1 {
 		t.Errorf("another has %d turns", granted)
 	}
-	if err := l.put(worker.PutText(worker.TurnMove, make([]byte, 100)), nil); err != errGone {
+	if err := l.put(between.PutText(between.Move, make([]byte, 100)), nil); err != errGone {
 		t.Errorf("it is told to move: %v", err)
 	}
 }

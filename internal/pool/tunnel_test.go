@@ -191,9 +191,9 @@ func TestNothingSeen(t *testing.T) {
 	}
 }
 
-// between is an address at which somebody in between has a key of his own: he
+// inBetween is an address at which somebody in between has a key of his own: he
 // reads what comes first, and then what each side says to him.
-func between(t *testing.T, at string, seen io.Writer) string {
+func inBetween(t *testing.T, at string, seen io.Writer) string {
 	return door(t, at, func(client, node net.Conn) {
 		defer client.Close()
 		defer node.Close()
@@ -236,7 +236,7 @@ func TestInBetween(t *testing.T) {
 	n := start(t, pool.NodeConfig{Encryption: true})
 	task, token := ask(t, n.tcp, pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
 	seen := &lines{}
-	at := between(t, n.tcp, seen)
+	at := inBetween(t, n.tcp, seen)
 	if out, err := program(t, at, task.ID, token, "add").CombinedOutput(); err == nil || !strings.Contains(string(out), "somebody is in between") {
 		t.Errorf("a program: %v, %s", err, out)
 	}
@@ -659,7 +659,7 @@ func TestEncryptedTickets(t *testing.T) {
 		t.Fatalf("they report %s and %s", a.at, b.at)
 	}
 	stolen := a.ticket(t, "n1", "s0", false)
-	stolen.Addresses = []string{between(t, a.at, io.Discard)}
+	stolen.Addresses = []string{inBetween(t, a.at, io.Discard)}
 	if _, _, _, _, err := stolen.Redeem(t.Context()); fault.KindOf(err) != fault.Unauthenticated {
 		t.Errorf("by who is in between: %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"yunhe.dev/yunhe/internal/pool/worker"
+	"yunhe.dev/yunhe/internal/pool/between"
 )
 
 // ended forgets a worker.
@@ -125,7 +125,7 @@ func (n *Node) startWorker(conn net.Conn, hello []byte, t *task, cmd *exec.Cmd, 
 	}
 	errs, tells, err := os.Pipe()
 	if err == nil {
-		_, err = ours.Write(worker.PutSecret(worker.Secret{Token: t.token, Hello: hello}))
+		_, err = ours.Write(between.PutSecret(between.Secret{Token: t.token, Hello: hello}))
 	}
 	if err != nil {
 		_ = ours.Close()
@@ -173,26 +173,26 @@ func (n *Node) listen(t *task, p *proc, l *link, h *holder) error {
 			if n.freezing.Load() { // what it had begun to say it has said
 				_ = l.turns.SetReadDeadline(time.Unix(1, 0))
 			}
-			switch f, err := worker.ReadFrame(l.turns); {
+			switch f, err := between.Read(l.turns); {
 			case err != nil && n.freezing.Load() && errors.Is(err, os.ErrDeadlineExceeded):
 				l.quiet <- struct{}{}
 				<-l.resume
 			case err != nil:
 				return
-			case f.What == worker.TurnWant:
+			case f.What == between.Want:
 				turns.want(u)
-			case f.What == worker.TurnDone, f.What == worker.TurnMore:
-				turns.done(u, f.Time, f.What == worker.TurnMore)
-			case f.What == worker.TurnRoom:
+			case f.What == between.Done, f.What == between.More:
+				turns.done(u, f.Time, f.What == between.More)
+			case f.What == between.Room:
 				turns.loading(u)
 				card.want(h, uint64(f.Time))
-			case f.What == worker.TurnIn:
-				turns.loaded(u, worker.SwapTurn*card.in(h, f.Time))
-			case f.What == worker.TurnOut:
+			case f.What == between.In:
+				turns.loaded(u, between.SwapTurn*card.in(h, f.Time))
+			case f.What == between.Out:
 				card.out(h)
-			case f.What == worker.TurnDial:
+			case f.What == between.Dials:
 				n.dialLane(l, f.Text)
-			case f.What == worker.TurnRefused:
+			case f.What == between.Refused:
 				n.log.Warn("connection refused", "task_id", t.ID, "reason", string(f.Text))
 			default:
 				select {

@@ -6,7 +6,7 @@
 //   - A library is loaded when the program runs, by the names that makers give
 //     it: nothing of a maker's is needed to build, and a machine without it has
 //     no cards of that maker.
-//   - A library runs in a process of its own ([Serve]), which is asked and has to
+//   - A library runs in a process of its own (package makers), which is asked and has to
 //     answer in time ([Driver]). One that crashes or hangs costs its own answers:
 //     it is ended, and asked again later.
 //   - What a library does not tell is absent, never 0.
@@ -43,23 +43,27 @@ type Card struct {
 	BaseLimit   *int64 `json:"default_power_limit_mw,omitempty"`
 }
 
+// Names are of the makers' libraries that are known.
+var Names = []string{"nvml", "dcmi", "cndev", "rocm-smi"}
+
 // Bus writes where a card is on the bus.
 func Bus(domain, bus, device, function uint64) string {
 	return fmt.Sprintf("%04x:%02x:%02x.%x", domain, bus, device, function)
 }
 
-// request is a line to a driver's process.
-type request struct {
-	Limit *limit `json:"limit,omitempty"` // else what cards there are
+// Request is a line to a driver's process.
+type Request struct {
+	Limit *Limit `json:"limit,omitempty"` // else what cards there are
 }
 
-type limit struct {
+// Limit is what a card may draw.
+type Limit struct {
 	Index      int   `json:"index"`
 	Milliwatts int64 `json:"milliwatts"`
 }
 
-// answer is a line from it.
-type answer struct {
+// Answer is a line from it.
+type Answer struct {
 	Absent bool   `json:"absent,omitempty"` // there is no such library
 	Last   bool   `json:"last,omitempty"`   // the process ends with it
 	Cards  []Card `json:"cards,omitempty"`

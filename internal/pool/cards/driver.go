@@ -42,7 +42,7 @@ type process struct {
 var ErrAbsent = errors.New("this machine has no such library")
 
 // NewDriver is of the driver with a name: program is run as "PROGRAM cards NAME
-// FOLDER", which is [Serve].
+// FOLDER", which is makers.Serve.
 func NewDriver(name, program, folder string, env []string) *Driver {
 	return &Driver{Name: name, program: program, folder: folder, env: env}
 }
@@ -51,13 +51,13 @@ func NewDriver(name, program, folder string, env []string) *Driver {
 // that does not answer before ctx is done: it is ended, and the next question
 // starts it again.
 func (d *Driver) Cards(ctx context.Context) ([]Card, error) {
-	a, err := d.ask(ctx, request{})
+	a, err := d.ask(ctx, Request{})
 	return a.Cards, err
 }
 
 // Limit sets what a card may draw.
 func (d *Driver) Limit(ctx context.Context, index int, milliwatts int64) error {
-	_, err := d.ask(ctx, request{Limit: &limit{index, milliwatts}})
+	_, err := d.ask(ctx, Request{Limit: &Limit{index, milliwatts}})
 	return err
 }
 
@@ -92,7 +92,7 @@ func (d *Driver) end() {
 	d.ended, d.runs = d.runs, nil
 }
 
-func (d *Driver) ask(ctx context.Context, q request) (a answer, err error) {
+func (d *Driver) ask(ctx context.Context, q Request) (a Answer, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.runs == nil {
@@ -116,17 +116,17 @@ func (d *Driver) ask(ctx context.Context, q request) (a answer, err error) {
 		}
 		switch {
 		case err != nil:
-			return answer{}, fmt.Errorf("the library ended: %s", d.ended.how(ctx))
+			return Answer{}, fmt.Errorf("the library ended: %s", d.ended.how(ctx))
 		case a.Absent:
-			return answer{}, ErrAbsent
+			return Answer{}, ErrAbsent
 		case a.Error != "":
-			return answer{}, errors.New(a.Error)
+			return Answer{}, errors.New(a.Error)
 		}
 		return a, nil
 	case <-ctx.Done():
 		d.end()
 		<-said
-		return answer{}, fmt.Errorf("the library does not answer: %w", ctx.Err())
+		return Answer{}, fmt.Errorf("the library does not answer: %w", ctx.Err())
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/seccomp"
 )
 
@@ -29,9 +30,6 @@ import (
 // confined is set where a worker is confined already: it is started anew then,
 // because a thread confines itself and what it starts only.
 const confined = "YUNHE_POOL_CONFINED"
-
-// Cards begin the names that drivers give accelerators in /dev.
-var Cards = []string{"nvidia", "dri", "kfd", "accel", "davinci", "cambricon", "hct", "xdxct"}
 
 var (
 	// readable are software, and what it looks at.
@@ -58,16 +56,6 @@ const led = unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR
 // drivers keep memory in its place and have threads run first.
 var powers = []int{unix.CAP_DAC_OVERRIDE, unix.CAP_IPC_LOCK, unix.CAP_SYS_NICE}
 
-// Landlock is the version of what the kernel offers to confine processes, 0 for
-// nothing.
-func Landlock() int {
-	n, _, bad := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if bad != 0 {
-		return 0
-	}
-	return int(n)
-}
-
 // Confine starts this program anew, confined, unless it is already. Where the kernel has no
 // Landlock, files and ports are not kept from it, and without seccomp no calls: the node tells
 // of that.
@@ -83,7 +71,7 @@ func Confine() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	if version := Landlock(); version > 0 {
+	if version := between.Landlock(); version > 0 {
 		err = restrict(version, self)
 	}
 	if err == nil {
@@ -101,7 +89,7 @@ func Confine() error {
 // calls are what workers may not ask the kernel for. Theirs are what they are given.
 func calls() seccomp.Rules {
 	r := seccomp.Rules{Denied: []uint32{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL}}
-	if os.Getenv(RDMAEnv) != "" { // librdmacm makes sockets, and asks ibacm
+	if os.Getenv(between.RDMAEnv) != "" { // librdmacm makes sockets, and asks ibacm
 		r.Families = seccomp.Sockets
 	}
 	return r
@@ -219,7 +207,7 @@ func drivers() (all []string) {
 
 func devices() []string {
 	all := []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
-	for _, card := range append([]string{"devmm_svm", "hisi_hdc", "infiniband"}, Cards...) { // the first are what davinci needs, too, and what RDMA does
+	for _, card := range append([]string{"devmm_svm", "hisi_hdc", "infiniband"}, between.Cards...) { // the first are what davinci needs, too, and what RDMA does
 		found, _ := filepath.Glob("/dev/" + card + "*") // the pattern is one
 		all = append(all, found...)
 	}

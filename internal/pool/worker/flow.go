@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
@@ -141,9 +142,9 @@ type attached struct {
 // attach takes the program's own connection. What was said so far goes its old
 // way; the end of that says that what follows comes here.
 func (s *Session) attach(from net.Conn, hello []byte, after uint64) {
-	line, conn, err := Secret{s.token, hello}.Open(from)
+	line, conn, err := OpenProgram(between.Secret{Token: s.token, Hello: hello}, from)
 	if err != nil {
-		s.turn.tell(TurnRefused, err.Error())
+		s.turn.tell(between.Refused, err.Error())
 		return // and the program goes on as before
 	}
 	s.mu.Lock()

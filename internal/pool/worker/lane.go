@@ -3,8 +3,6 @@
 package worker
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -15,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/tunnel"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
@@ -43,33 +42,6 @@ type lane struct {
 
 type laneID = [wire.LaneSize]byte
 
-// Dial is what a worker asks its node for: a connection to another worker of its program.
-type Dial struct {
-	Lane [wire.LaneSize]byte
-	Key  []byte
-	Task string // that worker's,
-	Slot uint64 // and which of its workers it is
-	At   string // its node
-}
-
-func (d Dial) text() []byte {
-	b := append(append(d.Lane[:], d.Key...), d.Task...)
-	return append(binary.LittleEndian.AppendUint64(b, d.Slot), d.At...)
-}
-
-// ReadDial reads what was said with [TurnDial].
-func ReadDial(text []byte) (d Dial, ok bool) {
-	const task = wire.LaneSize + wire.MACSize
-	const slot = task + wire.TaskIDSize
-	const at = slot + 8
-	if len(text) <= at {
-		return d, false
-	}
-	copy(d.Lane[:], text)
-	d.Key, d.Task, d.Slot, d.At = text[wire.LaneSize:task:task], string(text[task:slot]), binary.LittleEndian.Uint64(text[slot:]), string(text[at:])
-	return d, true
-}
-
 // lanes are a session's.
 type lanes struct {
 	mu     sync.Mutex // guards what follows, and lanes
@@ -82,15 +54,6 @@ const (
 	mostPieces = 32
 	laneTime   = 5 * time.Second // for a connection
 )
-
-// LaneKey is what who comes for a lane proves: the program makes it of the token of
-// the worker's task there.
-func LaneKey(token, id []byte) []byte {
-	h := hmac.New(sha256.New, token)
-	h.Write([]byte("yunhe pool lane"))
-	h.Write(id)
-	return h.Sum(nil)
-}
 
 // add has a lane that has no connection yet; nil: there are too many, or it is there.
 func (s *lanes) add(id laneID, l *lane) *lane {
@@ -196,22 +159,22 @@ func (s *Session) lane(m *message, b *wire.Body) error {
 		s.lanes.cut(id)
 		return s.answer(m, clSuccess, 0, 0, nil)
 	case what == wire.LaneAwait:
-		if s.lanes.add(id, &lane{key: LaneKey(s.token, id[:])}) == nil {
+		if s.lanes.add(id, &lane{key: between.LaneKey(s.token, id[:])}) == nil {
 			return s.answer(m, clOutOfResources, 0, 0, nil)
 		}
-		return s.answer(m, clSuccess, uint64(s.memory.slot), 0, nil)
+		return s.answer(m, clSuccess, uint64(s.memory.Slot()), 0, nil)
 	case what != wire.LaneDial:
 		return errEnd
 	}
 	key, task, slot, at := b.Bytes(), b.Bytes(), b.Word(), b.Bytes()
-	if b.Err() || len(key) != wire.MACSize || len(task) != wire.TaskIDSize || len(at) == 0 || len(at) > maxText/2 {
+	if b.Err() || len(key) != wire.MACSize || len(task) != wire.TaskIDSize || len(at) == 0 || len(at) > between.MaxText/2 {
 		return errEnd
 	}
 	l := s.lanes.add(id, &lane{key: append([]byte{}, key...), dials: true})
 	if l == nil {
 		return s.answer(m, clOutOfResources, 0, 0, nil)
 	}
-	s.turn.dial(Dial{id, l.key, string(task), slot, string(at)})
+	s.turn.dial(between.Dial{Lane: id, Key: l.key, Task: string(task), Slot: slot, At: string(at)})
 	h := m.Header
 	s.meanwhile(func() error {
 		status := int32(clSuccess)

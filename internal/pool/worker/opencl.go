@@ -14,6 +14,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/cards"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
@@ -103,7 +104,7 @@ type library struct {
 // serial tells devices whose drivers end the process, or wait for themselves for
 // ever, when two threads call them, though OpenCL lets them. PoCL's "basic" before
 // 5.0 locks an event twice that waits for one that another thread's command ends.
-func serial(d Device) bool {
+func serial(d between.Device) bool {
 	return d.Vendor == "Oclgrind" || strings.HasPrefix(d.Model, "basic-") && strings.HasPrefix(d.Driver, "Portable Computing Language ")
 }
 
@@ -273,24 +274,10 @@ func (l *library) number(name string, args ...uintptr) uint64 {
 	return n
 }
 
-// Device is what a pool node knows of one.
-type Device struct {
-	Platform int    `json:"platform"` // which of the loader's
-	Index    int    `json:"index"`    // which of the platform's
-	Model    string `json:"model"`
-	Vendor   string `json:"vendor"`
-	Driver   string `json:"driver"`  // platform and version
-	Version  string `json:"version"` // of OpenCL
-	Type     string `json:"type"`
-	Units    int64  `json:"units"`
-	Memory   int64  `json:"memory_bytes"`
-	Bus      string `json:"bus,omitempty"` // as cards.Bus writes it; "": OpenCL does not say
-}
-
 var deviceTypes = map[uint64]string{2: "cpu", 4: "gpu", 8: "accelerator"}
 
 type handle struct {
-	Device
+	between.Device
 
 	platform, device uintptr
 }
@@ -318,7 +305,7 @@ func (l *library) devices() []handle {
 			if kind == "" {
 				kind = "other"
 			}
-			out = append(out, handle{Device{
+			out = append(out, handle{between.Device{
 				Platform: p, Index: i, Model: strings.TrimSpace(text(clDeviceName)), Vendor: text(clDeviceVendor), Driver: name + " " + text(clDriverVersion), Version: text(clDeviceVersion),
 				Type: kind, Units: int64(l.number("clGetDeviceInfo", d, clDeviceUnits)), Memory: int64(l.number("clGetDeviceInfo", d, clDeviceMemory)), Bus: l.bus(d),
 			}, platform, d})
@@ -347,12 +334,12 @@ func (l *library) bus(d uintptr) string {
 }
 
 // Devices lists the devices of this machine.
-func Devices() ([]Device, error) {
+func Devices() ([]between.Device, error) {
 	l, err := open()
 	if err != nil {
 		return nil, err
 	}
-	out := []Device{}
+	out := []between.Device{}
 	for _, h := range l.devices() {
 		out = append(out, h.Device)
 	}

@@ -22,11 +22,9 @@ import (
 
 	"github.com/ebitengine/purego"
 	"golang.org/x/sys/unix"
-)
 
-// RDMAEnv names in a worker's environment the addresses of its machine at which
-// programs may go on over RDMA, with blanks between.
-const RDMAEnv = "YUNHE_POOL_WORKER_RDMA"
+	"yunhe.dev/yunhe/internal/pool/between"
+)
 
 // verbs is librdmacm, whose rsockets are sockets over RDMA: InfiniBand, RoCE, iWARP.
 // Its numbers of sockets are no descriptors, and cannot be given to another process.
@@ -116,7 +114,7 @@ func CheckRDMA(at string) error {
 
 // hasRDMA reports whether programs may go on over RDMA that have connected to an address.
 func hasRDMA(local netip.Addr) bool {
-	return slices.ContainsFunc(strings.Fields(os.Getenv(RDMAEnv)), func(s string) bool {
+	return slices.ContainsFunc(strings.Fields(os.Getenv(between.RDMAEnv)), func(s string) bool {
 		a, err := netip.ParseAddr(s)
 		return err == nil && local.IsValid() && (a.IsUnspecified() || a.Unmap() == local)
 	})

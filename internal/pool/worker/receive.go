@@ -12,6 +12,7 @@ import (
 	"net"
 	"time"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
@@ -309,18 +310,18 @@ func (r *receiver) data(b *wire.Body) error {
 
 // moves does what a node says of moving. It ends in another process if the
 // session has moved.
-func (s *Session) moves(t *Turn, f Frame) {
+func (s *Session) moves(t *Turn, f between.Frame) {
 	for late := time.Now().Add(followTime); !s.moving.TryLock(); <-time.After(5 * time.Millisecond) { // one that was given up comes to its end
 		if time.Now().After(late) {
 			_ = f.Conn.Close()
-			t.tell(TurnFailed, "the program's last move has not come to its end")
+			t.tell(between.Failed, "the program's last move has not come to its end")
 			return
 		}
 	}
 	defer s.moving.Unlock()
 	s.target.Store(&f.Conn)
 	defer s.target.Store(nil)
-	to, err := s.sealTo(f.Conn, f.hello(TurnMoveSealed))
+	to, err := s.sealTo(f.Conn, f.Hello(between.MoveSealed))
 	session, address := [2]uint64{}, ""
 	if len(f.Text) >= wire.SessionSize {
 		session = [2]uint64{binary.LittleEndian.Uint64(f.Text), binary.LittleEndian.Uint64(f.Text[8:])}
@@ -336,18 +337,18 @@ func (s *Session) moves(t *Turn, f Frame) {
 	}
 	if err != nil {
 		_ = f.Conn.Close()
-		t.tell(TurnFailed, err.Error())
+		t.tell(between.Failed, err.Error())
 		return
 	}
-	t.say(TurnReady, 0)
+	t.say(between.Ready, 0)
 	if !<-t.goes {
 		_ = f.Conn.Close() // the other worker ends then
 		s.goOn()
 		return
 	}
-	err = s.depart(to, session, address, func() { t.say(TurnMoved, time.Since(stopped)) })
+	err = s.depart(to, session, address, func() { t.say(between.Moved, time.Since(stopped)) })
 	if err != io.EOF {
-		t.tell(TurnFailed, err.Error())
+		t.tell(between.Failed, err.Error())
 	}
 	t.gone() // the session is at neither place, or followed
 }

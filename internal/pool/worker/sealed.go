@@ -10,36 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/tunnel"
-	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
-// Secret is what a node says to a worker before all else: the token of its task,
-// and of which hello its program's connection is, if that is to be encrypted.
-type Secret struct {
-	Token []byte
-	Hello []byte // none: it is not
-}
-
-// PutSecret writes it.
-func PutSecret(s Secret) []byte {
-	return PutText(TurnSecret, append(append([]byte{}, s.Token...), s.Hello...))
-}
-
-// ReadSecret reads it.
-func ReadSecret(node net.Conn) (Secret, error) {
-	f, err := ReadFrame(node)
-	if err == nil && (f.What != TurnSecret || len(f.Text) != wire.MACSize && len(f.Text) != 2*wire.MACSize) {
-		err = errors.New("the node does not say of which task this worker is")
-	}
-	if err != nil {
-		return Secret{}, err
-	}
-	return Secret{f.Text[:wire.MACSize:wire.MACSize], f.Text[wire.MACSize:]}, nil
-}
-
-// Open takes a program's connection over, in any case, and encrypts it if it is to be.
-func (s Secret) Open(conn net.Conn) (*Line, Path, error) {
+// OpenProgram takes a program's connection over, in any case, and encrypts it if it is to be.
+func OpenProgram(s between.Secret, conn net.Conn) (*Line, Path, error) {
 	l, err := NewLine(conn)
 	if err != nil {
 		return nil, nil, err
@@ -87,7 +63,7 @@ type sealed struct {
 // record is how much one brings at most.
 const record = 16 << 10
 
-func seal(l *Line, s Secret) (*sealed, error) {
+func seal(l *Line, s between.Secret) (*sealed, error) {
 	ended := make(chan struct{})
 	late := time.AfterFunc(sealTime, func() { defer close(ended); _ = l.Close() })
 	p := &pipe{Line: l}

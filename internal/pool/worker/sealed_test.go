@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/tunnel"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
-var testSecret = Secret{Token: bytes.Repeat([]byte{7}, wire.MACSize), Hello: bytes.Repeat([]byte{9}, wire.MACSize)}
+var testSecret = between.Secret{Token: bytes.Repeat([]byte{7}, wire.MACSize), Hello: bytes.Repeat([]byte{9}, wire.MACSize)}
 
 // ends are both ends of a TCP connection.
 func ends(t *testing.T) (net.Conn, net.Conn) {
@@ -70,7 +71,7 @@ func TestSealed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, path, err := testSecret.Open(conn)
+			_, path, err := OpenProgram(testSecret, conn)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, said)
 			}
@@ -111,7 +112,7 @@ func TestSealedWakes(t *testing.T) {
 	var path Path
 	go func() {
 		var err error
-		_, path, err = testSecret.Open(near)
+		_, path, err = OpenProgram(testSecret, near)
 		opened <- err
 	}()
 	slow := &slowly{Conn: far}
@@ -180,7 +181,7 @@ func FuzzSealed(f *testing.F) {
 			_ = far.(*net.TCPConn).CloseWrite()
 			_, _ = io.Copy(io.Discard, far)
 		}()
-		if _, path, err := testSecret.Open(near); err == nil {
+		if _, path, err := OpenProgram(testSecret, near); err == nil {
 			t.Errorf("a program: %T", path)
 		}
 	})
@@ -196,20 +197,20 @@ func (r *recorded) Read([]byte) (int, error)    { return 0, io.EOF }
 
 // FuzzReadSecret: what a node says first is taken only if it is of its form.
 func FuzzReadSecret(f *testing.F) {
-	f.Add(PutSecret(testSecret))
-	f.Add(PutSecret(Secret{Token: testSecret.Token}))
-	f.Add(PutText(TurnMoveSealed, []byte("short")))
-	f.Add(PutText(TurnSecret, nil))
+	f.Add(between.PutSecret(testSecret))
+	f.Add(between.PutSecret(between.Secret{Token: testSecret.Token}))
+	f.Add(between.PutText(between.MoveSealed, []byte("short")))
+	f.Add(between.PutText(between.SaysSecret, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		near, far := net.Pipe()
 		go func() { _, _ = far.Write(b); _ = far.Close() }()
 		defer near.Close()
-		s, err := ReadSecret(near)
+		s, err := between.ReadSecret(near)
 		if err == nil && (len(s.Token) != wire.MACSize || len(s.Hello) != 0 && len(s.Hello) != wire.MACSize) {
 			t.Errorf("a secret of %d and %d bytes", len(s.Token), len(s.Hello))
 		}
-		frame := Frame{What: TurnMoveSealed, Text: b}
-		if hello := frame.hello(TurnMoveSealed); len(hello)+len(frame.Text) != len(b) || len(hello) > wire.MACSize {
+		frame := between.Frame{What: between.MoveSealed, Text: b}
+		if hello := frame.Hello(between.MoveSealed); len(hello)+len(frame.Text) != len(b) || len(hello) > wire.MACSize {
 			t.Errorf("a hello of %d bytes, and %d follow, of %d", len(hello), len(frame.Text), len(b))
 		}
 	})

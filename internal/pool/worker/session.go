@@ -31,6 +31,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
@@ -128,8 +129,8 @@ type read struct {
 type Session struct {
 	lib    *library
 	device uintptr
-	memory *Memory // the task's
-	card   *Memory // what is on the device, of all tasks
+	memory *between.Memory // the task's
+	card   *between.Memory // what is on the device, of all tasks
 	turn   *Turn
 	token  []byte        // of the task
 	in     *bufio.Reader // the reader's, of whom there is one at a time
@@ -591,8 +592,8 @@ func (s *Session) forget(o *object) {
 
 // Run serves a program's connection for a device; or, if it is moved here, the
 // connection of the worker that has it.
-func Run(from net.Conn, secret Secret, platform, index int, memory, card *Memory, turn *Turn, moved bool) error {
-	line, conn, err := secret.Open(from) // before anything of the device is used
+func Run(from net.Conn, secret between.Secret, platform, index int, memory, card *between.Memory, turn *Turn, moved bool) error {
+	line, conn, err := OpenProgram(secret, from) // before anything of the device is used
 	if err != nil {
 		return err
 	}

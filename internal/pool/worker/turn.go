@@ -4,183 +4,14 @@ package worker
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
 
-	"yunhe.dev/yunhe/internal/pool/wire"
+	"yunhe.dev/yunhe/internal/pool/between"
 )
-
-// What a worker and its node say to each other: a byte, and a word. That is a
-// duration in nanoseconds, or how many bytes of text follow.
-const (
-	TurnWant    = 'W' // worker: there is work
-	TurnDone    = 'R' // worker: the device is given back, after so long
-	TurnMore    = 'M' // worker: the same, and there is more work
-	TurnGranted = 'G' // node: the device is the task's for so long
-	TurnYield   = 'Y' // node: another wants it
-	TurnSize    = 9
-
-	TurnMove   = 'V' // node: move to the worker at the other end of the connection that comes along; text: session and address
-	TurnReady  = 'P' // worker: the other has all, and the session is stopped
-	TurnFailed = 'F' // worker: it does not move; text: why
-	TurnCommit = 'C' // node: it is the other's now
-	TurnAbort  = 'X' // node: it is not
-	TurnMoved  = 'D' // worker: it has moved, and was stopped so long
-	TurnAttach = 'A' // node: the program has followed, its connection comes along; text: how many messages it sent elsewhere
-
-	TurnSecret       = 'S' // node, first: the task's token; text: that, and the hello of a connection that is to be encrypted
-	TurnMoveSealed   = 'v' // node: TurnMove, over a connection that is to be encrypted; its hello comes first
-	TurnAttachSealed = 'a' // node: TurnAttach, so
-	TurnRefused      = 'B' // worker: the connection of a program that followed is not used; text: why
-
-	TurnDial       = 'L' // worker: connect to another worker of the program's; [Dial], in words
-	TurnLane       = 'J' // node: the connection to it, or none if none comes along; text: the lane's number
-	TurnLaneSealed = 'j' // node: the same, one that is to be encrypted; its hello comes first
-
-	TurnRoom  = 'N' // worker: so many bytes are needed on the device, which has not as many left
-	TurnSpace = 'K' // node: they are there now; or, if the word is 0, nobody can give them
-	TurnIn    = 'I' // worker: what was to be put there is, which took so long
-	TurnEvict = 'E' // node: another needs the memory: take all off the device
-	TurnOut   = 'O' // worker: it was taken off
-)
-
-// PutTurn writes what is said about turns.
-func PutTurn(what byte, d time.Duration) []byte {
-	return binary.LittleEndian.AppendUint64([]byte{what}, uint64(d))
-}
-
-// Frame is what was said.
-type Frame struct {
-	What byte
-	Time time.Duration
-	Text []byte
-	Conn net.Conn // that came along, or nil
-}
-
-// PutText writes what is said with a text.
-func PutText(what byte, text []byte) []byte {
-	return append(PutTurn(what, time.Duration(len(text))), text...)
-}
-
-// hello takes what comes first in the text of a frame whose connection is to be
-// encrypted; none: it is not.
-func (f *Frame) hello(sealed byte) []byte {
-	if f.What != sealed {
-		return nil
-	}
-	n := min(wire.MACSize, len(f.Text))
-	hello := f.Text[:n:n]
-	f.Text = f.Text[n:]
-	return hello
-}
-
-const maxText = 8 << 10
-
-// ReadFrame reads what was said.
-func ReadFrame(r net.Conn) (Frame, error) {
-	var f Frame
-	b := make([]byte, TurnSize)
-	if err := f.read(r, b, true); err != nil {
-		return f, err
-	}
-	f.What = b[0]
-	n := binary.LittleEndian.Uint64(b[1:])
-	switch f.What {
-	case TurnDial:
-		return f, f.readInWords(r, n)
-	case TurnMove, TurnFailed, TurnAttach, TurnSecret, TurnMoveSealed, TurnAttachSealed, TurnRefused, TurnLane, TurnLaneSealed:
-		if n > maxText {
-			return f, fmt.Errorf("a text of %d bytes", n)
-		}
-		f.Text = make([]byte, n)
-		return f, f.read(r, f.Text, false)
-	}
-	f.Time = time.Duration(n)
-	return f, nil
-}
-
-// PutInWords writes what is said with a text as frames without one, so that a node of
-// before, which does not know what is said, passes over it.
-func PutInWords(what byte, text []byte) []byte {
-	b := PutTurn(what, time.Duration(len(text)))
-	for len(text) > 0 {
-		var word [8]byte
-		n := copy(word[:], text)
-		b, text = append(append(b, what), word[:]...), text[n:]
-	}
-	return b
-}
-
-// readInWords reads the text, of n bytes, that PutInWords wrote.
-func (f *Frame) readInWords(r net.Conn, n uint64) error {
-	if n > maxText {
-		return fmt.Errorf("a text of %d bytes", n)
-	}
-	b := make([]byte, (n+7)/8*TurnSize)
-	if err := f.read(r, b, false); err != nil {
-		return err
-	}
-	for ; len(b) > 0; b = b[TurnSize:] {
-		if b[0] != f.What {
-			return fmt.Errorf("%q within what is said by %q", b[0], f.What)
-		}
-		f.Text = append(f.Text, b[1:TurnSize]...)
-	}
-	f.Text = f.Text[:n]
-	return nil
-}
-
-// restTime is more than enough for that.
-const restTime = time.Second
-
-// read fills b, and keeps a connection that comes along. A deadline is for what begins a frame: the
-// rest has been written with that.
-func (f *Frame) read(r net.Conn, b []byte, begins bool) error {
-	u, ok := r.(*net.UnixConn)
-	if !ok {
-		_, err := io.ReadFull(r, b)
-		return err
-	}
-	oob := make([]byte, unix.CmsgSpace(4))
-	for len(b) > 0 {
-		n, k, _, _, err := u.ReadMsgUnix(b, oob)
-		if !begins && errors.Is(err, os.ErrDeadlineExceeded) {
-			begins = true
-			_ = r.SetReadDeadline(time.Now().Add(restTime))
-			continue
-		}
-		if err == nil && n == 0 {
-			err = io.EOF
-		}
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-		if k == 0 {
-			continue
-		}
-		if all, err := unix.ParseSocketControlMessage(oob[:k]); err == nil && len(all) == 1 {
-			if fds, err := unix.ParseUnixRights(&all[0]); err == nil && len(fds) == 1 {
-				unix.CloseOnExec(fds[0])
-				file := os.NewFile(uintptr(fds[0]), "connection")
-				f.Conn, err = net.FileConn(file)
-				_ = file.Close()
-				if err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
 
 // idle is how long a worker keeps a device that it gives nothing to do, and soon
 // after how long it looks whether the device is at work, if nobody waits for that.
@@ -229,47 +60,47 @@ func NewTurn(node net.Conn, gone func()) *Turn {
 
 func (t *Turn) listen() {
 	for {
-		f, err := ReadFrame(t.node)
+		f, err := between.Read(t.node)
 		switch {
 		case err != nil:
 			t.end()
 			return
-		case f.What == TurnGranted:
+		case f.What == between.Granted:
 			t.granted <- f.Time
-		case f.What == TurnYield:
+		case f.What == between.Yield:
 			for until := t.until.Load(); until != 0 && !t.until.CompareAndSwap(until, 1); {
 				until = t.until.Load()
 			}
-		case f.What == TurnSpace:
+		case f.What == between.Space:
 			t.space <- f.Time != 0
-		case f.What == TurnEvict:
+		case f.What == between.Evict:
 			go func() {
 				if s := t.owner.Load(); s != nil {
 					s.evict()
 				}
-				t.say(TurnOut, 0)
+				t.say(between.Out, 0)
 			}()
-		case f.What == TurnCommit, f.What == TurnAbort:
+		case f.What == between.Commit, f.What == between.Abort:
 			select {
-			case t.goes <- f.What == TurnCommit:
+			case t.goes <- f.What == between.Commit:
 			default: // nobody moves
 			}
-			if s := t.owner.Load(); s != nil && f.What == TurnAbort {
+			if s := t.owner.Load(); s != nil && f.What == between.Abort {
 				if to := s.target.Load(); to != nil { // nothing more is sent there
 					_ = (*to).Close()
 				}
 			}
-		case (f.What == TurnMove || f.What == TurnMoveSealed) && f.Conn != nil:
+		case (f.What == between.Move || f.What == between.MoveSealed) && f.Conn != nil:
 			go t.with(func(s *Session) { s.moves(t, f) })
-		case (f.What == TurnAttach || f.What == TurnAttachSealed) && f.Conn != nil:
-			hello := f.hello(TurnAttachSealed)
+		case (f.What == between.Attach || f.What == between.AttachSealed) && f.Conn != nil:
+			hello := f.Hello(between.AttachSealed)
 			if len(f.Text) != 8 {
 				_ = f.Conn.Close()
 				continue
 			}
 			go t.with(func(s *Session) { s.attach(f.Conn, hello, binary.LittleEndian.Uint64(f.Text)) })
-		case f.What == TurnLane, f.What == TurnLaneSealed:
-			hello := f.hello(TurnLaneSealed)
+		case f.What == between.Lane, f.What == between.LaneSealed:
+			hello := f.Hello(between.LaneSealed)
 			go t.with(func(s *Session) { s.laneCame(f.Conn, hello, f.Text) })
 		}
 	}
@@ -299,11 +130,11 @@ func (t *Turn) with(do func(*Session)) {
 
 // tell says something with a text.
 func (t *Turn) tell(what byte, text string) {
-	_, _ = t.node.Write(PutText(what, []byte(text)[:min(len(text), maxText)])) // as in say
+	_, _ = t.node.Write(between.PutText(what, []byte(text)[:min(len(text), between.MaxText)])) // as in say
 }
 
 // dial asks the node for a lane's connection.
-func (t *Turn) dial(d Dial) { _, _ = t.node.Write(PutInWords(TurnDial, d.text())) } // as in say
+func (t *Turn) dial(d between.Dial) { _, _ = t.node.Write(between.PutInWords(between.Dials, d.Text())) } // as in say
 
 // Take returns when the task may use the device; Done must follow.
 func (t *Turn) Take() {
@@ -315,9 +146,9 @@ func (t *Turn) Take() {
 		t.last.Store(int64(now))
 		return
 	case until != 0:
-		t.giveBack(TurnMore, 0)
+		t.giveBack(between.More, 0)
 	default:
-		t.say(TurnWant, 0)
+		t.say(between.Want, 0)
 	}
 	t.begin()
 }
@@ -336,7 +167,7 @@ func (t *Turn) TakeUnlessDrains() (taken bool) {
 	if t.until.Load() != 0 {
 		t.last.Store(int64(time.Since(t.start)))
 	} else {
-		t.say(TurnWant, 0)
+		t.say(between.Want, 0)
 		t.begin()
 	}
 	return true
@@ -381,27 +212,23 @@ func (t *Turn) Waited(given int64, done bool) {
 
 // room asks the node for bytes of the device's memory. The caller has the lock.
 func (t *Turn) room(n uint64) bool {
-	t.say(TurnRoom, time.Duration(n))
+	t.say(between.Room, time.Duration(n))
 	return <-t.space
 }
 
 // loaded says that the memory that was asked for is there: the turn begins then,
 // and is longer the longer that took. The caller has the lock.
 func (t *Turn) loaded(took time.Duration) {
-	t.say(TurnIn, took)
+	t.say(between.In, took)
 	t.since = time.Now()
 	now := t.since.Sub(t.start)
 	t.last.Store(int64(now))
-	if until := int64(now + SwapTurn*took); t.until.Load() < until {
+	if until := int64(now + between.SwapTurn*took); t.until.Load() < until {
 		t.until.Store(until)
 	}
 	t.idle = min(max(took/2, idle), mostIdle)
 	t.timer.Reset(t.idle)
 }
-
-// SwapTurn is how many times longer a turn is at least than it took to put its
-// memory on the device.
-const SwapTurn = 4
 
 // mostIdle is how long a device is kept idle at most by whose memory was put there.
 const mostIdle = 200 * time.Millisecond
@@ -422,7 +249,7 @@ func (t *Turn) giveBack(what byte, unused time.Duration) {
 }
 
 // say tells the node. If that is gone, so is this process in a moment.
-func (t *Turn) say(what byte, d time.Duration) { _, _ = t.node.Write(PutTurn(what, d)) }
+func (t *Turn) say(what byte, d time.Duration) { _, _ = t.node.Write(between.Put(what, d)) }
 
 // rest gives the device back when nothing came for a while, or the time is over.
 // A device that a call waits for is at work. The time in which it had nothing to
@@ -463,5 +290,5 @@ func (t *Turn) rest() {
 	if known && quiet >= t.idle && time.Since(before) < idle/10 { // nor was memory copied
 		unused = min(quiet, time.Since(t.since))
 	}
-	t.giveBack(TurnDone, unused)
+	t.giveBack(between.Done, unused)
 }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
@@ -26,14 +27,14 @@ func byteView(w []uint64) []byte {
 
 func page(t testing.TB) []byte {
 	t.Helper()
-	words := make([]uint64, pageWords) // aligned
+	words := make([]uint64, between.PageSize/8) // aligned
 	return byteView(words)
 }
 
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	p := page(t)
-	a, b := NewMemory(p, 0), NewMemory(p, 1)
+	a, b := between.NewMemory(p, 0), between.NewMemory(p, 1)
 	a.SetLimit(10)
 	if !a.Take(6) || b.Take(5) || !b.Take(4) || a.Take(1) {
 		t.Errorf("10 bytes were not shared as 6 and 4: %d used", a.Used())
@@ -58,13 +59,13 @@ func TestMemory(t *testing.T) {
 func TestMemoryTogether(t *testing.T) {
 	t.Parallel()
 	p := page(t)
-	NewMemory(p, 0).SetLimit(100)
+	between.NewMemory(p, 0).SetLimit(100)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	took := 0
 	for slot := range 8 {
 		all.Go(func() {
-			m := NewMemory(p, slot)
+			m := between.NewMemory(p, slot)
 			for range 50 {
 				if m.Take(1) {
 					mu.Lock()
@@ -83,9 +84,9 @@ func TestMemoryTogether(t *testing.T) {
 // session has an object of each kind and a library none of whose functions
 // works: what a message makes it do is to be refused.
 func session(conn path) *Session {
-	s := &Session{lib: &library{functions: map[string]uintptr{}}, conn: conn, inConn: conn, in: bufio.NewReader(conn), limit: 1 << 20, bounds: bounds{objects: 40, kept: 4096, waiting: 4, held: 1 << 16, reads: 8}, objects: map[uint64]*object{}, ghosts: map[uint64]*object{}, memory: NewMemory(byteView(make([]uint64, pageWords)), 0)}
+	s := &Session{lib: &library{functions: map[string]uintptr{}}, conn: conn, inConn: conn, in: bufio.NewReader(conn), limit: 1 << 20, bounds: bounds{objects: 40, kept: 4096, waiting: 4, held: 1 << 16, reads: 8}, objects: map[uint64]*object{}, ghosts: map[uint64]*object{}, memory: between.NewMemory(byteView(make([]uint64, between.PageSize/8)), 0)}
 	s.memory.SetLimit(1 << 20)
-	s.card = NewMemory(byteView(make([]uint64, pageWords)), 0)
+	s.card = between.NewMemory(byteView(make([]uint64, between.PageSize/8)), 0)
 	s.card.SetLimit(1 << 20)
 	s.turn = &Turn{drain: func() {}, start: time.Now()}
 	s.turn.until.Store(1 << 62)
@@ -346,21 +347,21 @@ func TestFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	_, _ = ours.Write(append(PutTurn(TurnGranted, time.Second), PutText(TurnFailed, []byte("why"))...))
-	if _, _, err := ours.WriteMsgUnix(PutText(TurnMove, []byte("here")), unix.UnixRights(int(file.Fd())), nil); err != nil {
+	_, _ = ours.Write(append(between.Put(between.Granted, time.Second), between.PutText(between.Failed, []byte("why"))...))
+	if _, _, err := ours.WriteMsgUnix(between.PutText(between.Move, []byte("here")), unix.UnixRights(int(file.Fd())), nil); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = ours.Write([]byte{TurnFailed, 0, 0, 0, 0, 0, 0, 1, 0})
-	for _, want := range []Frame{{What: TurnGranted, Time: time.Second}, {What: TurnFailed, Text: []byte("why")}, {What: TurnMove, Text: []byte("here")}} {
-		got, err := ReadFrame(theirs)
-		if err != nil || got.What != want.What || got.Time != want.Time || string(got.Text) != string(want.Text) || (got.Conn != nil) != (want.What == TurnMove) {
+	_, _ = ours.Write([]byte{between.Failed, 0, 0, 0, 0, 0, 0, 1, 0})
+	for _, want := range []between.Frame{{What: between.Granted, Time: time.Second}, {What: between.Failed, Text: []byte("why")}, {What: between.Move, Text: []byte("here")}} {
+		got, err := between.Read(theirs)
+		if err != nil || got.What != want.What || got.Time != want.Time || string(got.Text) != string(want.Text) || (got.Conn != nil) != (want.What == between.Move) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 		if got.Conn != nil {
 			_ = got.Conn.Close()
 		}
 	}
-	if _, err := ReadFrame(theirs); err == nil {
+	if _, err := between.Read(theirs); err == nil {
 		t.Error("a text without end is read")
 	}
 }
@@ -385,12 +386,12 @@ func TestTurnDrains(t *testing.T) {
 		t.Fatal("taken while the device is given back")
 	}
 	close(goOn)
-	if f, err := ReadFrame(ours); err != nil || f.What != TurnDone {
+	if f, err := between.Read(ours); err != nil || f.What != between.Done {
 		t.Fatalf("said %+v, %v", f, err)
 	}
 	taken := make(chan bool)
 	go func() { taken <- turn.TakeUnlessDrains() }()
-	if f, err := ReadFrame(ours); err != nil || f.What != TurnWant {
+	if f, err := between.Read(ours); err != nil || f.What != between.Want {
 		t.Fatalf("said %+v, %v", f, err)
 	}
 	turn.granted <- time.Hour
@@ -433,8 +434,8 @@ func TestTurnUsed(t *testing.T) {
 		turn.last.Store(int64(now - end.quiet))
 		turn.until.Store(int64(now + end.left))
 		go turn.rest()
-		f, err := ReadFrame(ours)
-		if err != nil || f.What != TurnDone {
+		f, err := between.Read(ours)
+		if err != nil || f.What != between.Done {
 			t.Fatalf("%s: said %+v, %v", end.name, f, err)
 		}
 		least, most := time.Second-end.unused, time.Second-end.unused+500*time.Millisecond

@@ -36,6 +36,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
 	"yunhe.dev/yunhe/internal/pool/worker"
 )
@@ -44,8 +45,8 @@ import (
 type Session struct {
 	d      *driver
 	device int32
-	memory *worker.Memory // the task's
-	card   *worker.Memory // what is on the device, of all tasks
+	memory *between.Memory // the task's
+	card   *between.Memory // what is on the device, of all tasks
 	turn   *worker.Turn
 	in     *bufio.Reader // the reader's, of whom there is one at a time
 	limit  uint64        // bytes of a message
@@ -287,7 +288,7 @@ func (s *Session) send(op uint16, call uint32, status int32, a, b uint64, data [
 	return worker.WriteAll(s.conn, s.head[:], data)
 }
 
-func newSession(d *driver, device int32, conn io.ReadWriteCloser, memory, card *worker.Memory, turn *worker.Turn) *Session {
+func newSession(d *driver, device int32, conn io.ReadWriteCloser, memory, card *between.Memory, turn *worker.Turn) *Session {
 	return &Session{
 		d: d, device: device, memory: memory, card: card, turn: turn, conn: conn, in: bufio.NewReaderSize(conn, 64<<10), limit: mostImage, end: make(chan error, 1),
 		objects: map[uint64]*object{}, byPtr: map[place]*object{}, threads: map[uint64]*thread{}, held: map[uint64]held{}, mappings: map[uint64]mapping{},
@@ -296,8 +297,8 @@ func newSession(d *driver, device int32, conn io.ReadWriteCloser, memory, card *
 }
 
 // Run serves a program's connection for the device with a UUID.
-func Run(conn net.Conn, secret worker.Secret, uuid, folder string, memory, card *worker.Memory, turn *worker.Turn, gone func()) error {
-	line, path, err := secret.Open(conn) // before anything of the device is used
+func Run(conn net.Conn, secret between.Secret, uuid, folder string, memory, card *between.Memory, turn *worker.Turn, gone func()) error {
+	line, path, err := worker.OpenProgram(secret, conn) // before anything of the device is used
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"yunhe.dev/yunhe/internal/pool/between"
 	"yunhe.dev/yunhe/internal/pool/wire"
 	"yunhe.dev/yunhe/internal/pool/worker"
 )
@@ -18,9 +19,9 @@ import (
 // what a message makes it do is to be refused.
 func session(tb testing.TB, conn net.Conn) *Session {
 	tb.Helper()
-	page := func() *worker.Memory {
-		words := make([]uint64, worker.PageSize/8) // aligned
-		m := worker.NewMemory(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), worker.PageSize), 0)
+	page := func() *between.Memory {
+		words := make([]uint64, between.PageSize/8) // aligned
+		m := between.NewMemory(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), between.PageSize), 0)
 		m.SetLimit(1 << 20)
 		return m
 	}
@@ -28,12 +29,12 @@ func session(tb testing.TB, conn net.Conn) *Session {
 	tb.Cleanup(func() { _ = ours.Close() })
 	go func() {
 		for {
-			f, err := worker.ReadFrame(theirs)
+			f, err := between.Read(theirs)
 			if err != nil {
 				return
 			}
-			if f.What == worker.TurnWant || f.What == worker.TurnMore {
-				_, _ = theirs.Write(worker.PutTurn(worker.TurnGranted, 1<<40))
+			if f.What == between.Want || f.What == between.More {
+				_, _ = theirs.Write(between.Put(between.Granted, 1<<40))
 			}
 		}
 	}()

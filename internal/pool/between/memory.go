@@ -1,6 +1,6 @@
 //go:build linux
 
-package worker
+package between
 
 import (
 	"sync/atomic"
@@ -58,6 +58,9 @@ func (m *Memory) Used() uint64 { return m.words[pageUsed].Load() }
 
 // Held is how many bytes the worker of a slot holds.
 func (m *Memory) Held(slot int) uint64 { return m.words[pageSlots+slot].Load() }
+
+// Slot is which of the task's workers this one is.
+func (m *Memory) Slot() int { return m.slot }
 
 // Has is how many bytes the worker of this slot holds.
 func (m *Memory) Has() uint64 { return m.Held(m.slot) }

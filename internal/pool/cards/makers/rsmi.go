@@ -1,8 +1,12 @@
 //go:build linux
 
-package cards
+package makers
 
-import "fmt"
+import (
+	"fmt"
+
+	"yunhe.dev/yunhe/internal/pool/cards"
+)
 
 // rsmi is the management library of ROCm, which Hygon's DTK has for its DCU, too.
 // Calls and structures are of rocm_smi.h (github.com/ROCm/rocm_smi_lib).
@@ -53,20 +57,20 @@ func (r *rsmi) open() error {
 	return nil
 }
 
-func (r *rsmi) cards() ([]Card, error) {
+func (r *rsmi) cards() ([]cards.Card, error) {
 	var n uint32
 	if code := r.count(&n); code != 0 {
 		return nil, fmt.Errorf("rsmi_num_monitor_devices: error %d", code)
 	}
-	out := []Card{}
+	out := []cards.Card{}
 	for i := range n {
 		out = append(out, r.card(i))
 	}
 	return out, nil
 }
 
-func (r *rsmi) card(i uint32) Card {
-	c := Card{Driver: "rocm-smi", Index: int(i)}
+func (r *rsmi) card(i uint32) cards.Card {
+	c := cards.Card{Driver: "rocm-smi", Index: int(i)}
 	name := make([]byte, 256)
 	if r.name != nil && r.name(i, &name[0], uint64(len(name))) == 0 {
 		c.Model = text(name)
@@ -76,7 +80,7 @@ func (r *rsmi) card(i uint32) Card {
 	}
 	var v, w uint64
 	if r.pci != nil && r.pci(i, &v) == 0 {
-		c.Bus = Bus(v>>32, v>>8&0xff, v>>3&0x1f, v&7)
+		c.Bus = cards.Bus(v>>32, v>>8&0xff, v>>3&0x1f, v&7)
 	}
 	if r.total != nil && r.used != nil && r.total(i, rsmiVRAM, &v) == 0 && r.used(i, rsmiVRAM, &w) == 0 {
 		c.Memory, c.Used = int64(v), int64(w)

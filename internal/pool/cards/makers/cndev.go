@@ -1,8 +1,12 @@
 //go:build linux
 
-package cards
+package makers
 
-import "fmt"
+import (
+	"fmt"
+
+	"yunhe.dev/yunhe/internal/pool/cards"
+)
 
 // cndev is Cambricon's management library. Calls and structures are of version 5
 // of cndev.h (github.com/Cambricon/mlu-exporter, pkg/cndev/include/cndev.h). It
@@ -77,12 +81,12 @@ func (k *cndev) open() error {
 	return nil
 }
 
-func (k *cndev) cards() ([]Card, error) {
+func (k *cndev) cards() ([]cards.Card, error) {
 	n := cndevCount{version: cndevVersion}
 	if code := k.count(&n); code != 0 {
 		return nil, fmt.Errorf("cndevGetDeviceCount: error %d", code)
 	}
-	out := []Card{}
+	out := []cards.Card{}
 	for i := range int32(n.number) {
 		d := i // older releases know cards by their index
 		if k.handle != nil {
@@ -95,13 +99,13 @@ func (k *cndev) cards() ([]Card, error) {
 	return out, nil
 }
 
-func (k *cndev) card(i int, d int32) Card {
-	c := Card{Driver: "cndev", Index: i, Vendor: "Cambricon"}
+func (k *cndev) card(i int, d int32) cards.Card {
+	c := cards.Card{Driver: "cndev", Index: i, Vendor: "Cambricon"}
 	if k.name != nil {
 		c.Model = k.name(d)
 	}
 	if pci := (cndevPCI{version: cndevVersion}); k.pci != nil && k.pci(&pci, d) == 0 {
-		c.Bus = Bus(uint64(pci.domain), uint64(pci.bus), uint64(pci.device), uint64(pci.function))
+		c.Bus = cards.Bus(uint64(pci.domain), uint64(pci.bus), uint64(pci.device), uint64(pci.function))
 	}
 	if m := (cndevMemory{version: cndevVersion}); k.memory != nil && k.memory(&m, d) == 0 {
 		c.Memory, c.Used = m.total<<20, m.used<<20

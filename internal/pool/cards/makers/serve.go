@@ -1,6 +1,8 @@
 //go:build linux
 
-package cards
+// Package makers asks the libraries of makers, in processes that package cards starts: one for
+// each of [cards.Names].
+package makers
 
 import (
 	"bufio"
@@ -12,12 +14,14 @@ import (
 	"slices"
 
 	"github.com/ebitengine/purego"
+
+	"yunhe.dev/yunhe/internal/pool/cards"
 )
 
 // maker is a library that was loaded.
 type maker interface {
 	open() error
-	cards() ([]Card, error)
+	cards() ([]cards.Card, error)
 	// limit sets what a card may draw.
 	limit(index int, milliwatts int64) error
 }
@@ -32,15 +36,6 @@ var makers = []struct {
 	{"dcmi", []string{"libdcmi.so", "/usr/local/dcmi/libdcmi.so"}, func(l library) maker { return &dcmi{library: l} }},
 	{"cndev", []string{"libcndev.so", "/usr/local/neuware/lib64/libcndev.so"}, func(l library) maker { return &cndev{library: l} }},
 	{"rocm-smi", []string{"librocm_smi64.so", "librocm_smi64.so.2", "/opt/hyhal/lib/librocm_smi64.so", "/opt/dtk/lib/librocm_smi64.so"}, func(l library) maker { return &rsmi{library: l} }},
-}
-
-// Names are of the drivers there are.
-func Names() []string {
-	var out []string
-	for _, m := range makers {
-		out = append(out, m.name)
-	}
-	return out
 }
 
 type library struct{ handle uintptr }
@@ -73,14 +68,14 @@ func Serve(name, folder string, in io.Reader, out io.Writer) error {
 	m, err := load(makers[i].files, folder, makers[i].make)
 	switch {
 	case err != nil:
-		return say.Encode(answer{Last: true, Error: err.Error()})
+		return say.Encode(cards.Answer{Last: true, Error: err.Error()})
 	case m == nil:
-		return say.Encode(answer{Last: true, Absent: true})
+		return say.Encode(cards.Answer{Last: true, Absent: true})
 	}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		var q request
-		var a answer
+		var q cards.Request
+		var a cards.Answer
 		err := json.Unmarshal(lines.Bytes(), &q)
 		switch {
 		case err != nil:

@@ -1,8 +1,12 @@
 //go:build linux
 
-package cards
+package makers
 
-import "fmt"
+import (
+	"fmt"
+
+	"yunhe.dev/yunhe/internal/pool/cards"
+)
 
 // dcmi is Huawei's library of Ascend cards. Calls and structures are of
 // dcmi_interface_api.h (gitee.com/ascend/mind-cluster and gitcode.com/cann/driver).
@@ -88,13 +92,13 @@ func (a *dcmi) open() error {
 	return nil
 }
 
-func (a *dcmi) cards() ([]Card, error) {
+func (a *dcmi) cards() ([]cards.Card, error) {
 	var n int32
 	ids := make([]int32, dcmiCards)
 	if code := a.list(&n, &ids[0], dcmiCards); code != 0 {
 		return nil, fmt.Errorf("dcmi_get_card_list: error %d", code)
 	}
-	out := []Card{}
+	out := []cards.Card{}
 	for _, card := range ids[:min(max(n, 0), dcmiCards)] {
 		var chips int32
 		if code := a.chips(card, &chips); code != 0 {
@@ -111,15 +115,15 @@ func (a *dcmi) cards() ([]Card, error) {
 	return out, nil
 }
 
-func (a *dcmi) card(i int, card, chip int32) Card {
-	c := Card{Driver: "dcmi", Index: i, Vendor: "Huawei"}
+func (a *dcmi) card(i int, card, chip int32) cards.Card {
+	c := cards.Card{Driver: "dcmi", Index: i, Vendor: "Huawei"}
 	var about dcmiChip
 	if a.chip != nil && a.chip(card, chip, &about) == 0 {
 		c.Model = text(about.kind[:]) + " " + text(about.name[:])
 	}
 	var pci dcmiPCI
 	if a.pci != nil && a.pci(card, chip, &pci) == 0 {
-		c.Bus = Bus(uint64(uint32(pci.domain)), uint64(pci.bus), uint64(pci.slot), uint64(pci.function))
+		c.Bus = cards.Bus(uint64(uint32(pci.domain)), uint64(pci.bus), uint64(pci.slot), uint64(pci.function))
 	}
 	var hbm dcmiHBM
 	var memory dcmiMemory

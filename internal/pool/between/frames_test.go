@@ -1,6 +1,6 @@
 //go:build linux
 
-package worker
+package between
 
 import (
 	"bytes"
@@ -14,32 +14,32 @@ import (
 // process, and say what it likes to the node. What is read is what was written.
 func FuzzTurns(f *testing.F) {
 	dial := Dial{Key: bytes.Repeat([]byte{7}, wire.MACSize), Task: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Slot: 3, At: "tcp:10.0.0.5:7420"}
-	f.Add(PutInWords(TurnDial, dial.text()))
-	f.Add(PutInWords(TurnDial, dial.text())[:20])
-	f.Add(PutInWords(TurnDial, nil))
-	f.Add(append(PutInWords(TurnDial, dial.text()), PutText(TurnLane, dial.Lane[:])...))
-	f.Add(PutTurn(TurnDial, maxText+1))
-	f.Add(PutText(TurnFailed, []byte("why")))
+	f.Add(PutInWords(Dials, dial.Text()))
+	f.Add(PutInWords(Dials, dial.Text())[:20])
+	f.Add(PutInWords(Dials, nil))
+	f.Add(append(PutInWords(Dials, dial.Text()), PutText(Lane, dial.Lane[:])...))
+	f.Add(Put(Dials, MaxText+1))
+	f.Add(PutText(Failed, []byte("why")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 4<<10 {
 			return // it would take long
 		}
 		for rest := b; ; {
-			frame, err := ReadFrame(reader(t, rest))
+			frame, err := Read(reader(t, rest))
 			if err != nil {
 				return
 			}
-			put := PutTurn(frame.What, frame.Time)
+			put := Put(frame.What, frame.Time)
 			switch {
-			case frame.What == TurnDial:
+			case frame.What == Dials:
 				put = PutInWords(frame.What, frame.Text)
-				if d, ok := ReadDial(frame.Text); ok && !bytes.Equal(d.text(), frame.Text) {
+				if d, ok := ReadDial(frame.Text); ok && !bytes.Equal(d.Text(), frame.Text) {
 					t.Fatalf("%q is read as %+v", frame.Text, d)
 				}
 			case frame.Text != nil:
 				put = PutText(frame.What, frame.Text)
 			}
-			if again, err := ReadFrame(reader(t, put)); err != nil || again.What != frame.What || again.Time != frame.Time || !bytes.Equal(again.Text, frame.Text) {
+			if again, err := Read(reader(t, put)); err != nil || again.What != frame.What || again.Time != frame.Time || !bytes.Equal(again.Text, frame.Text) {
 				t.Fatalf("%+v is written as %q, and read as %+v: %v", frame, put, again, err)
 			}
 			if len(put) > len(rest) {

@@ -1,10 +1,12 @@
 //go:build linux
 
-package cards
+package makers
 
 import (
 	"fmt"
 	"strings"
+
+	"yunhe.dev/yunhe/internal/pool/cards"
 )
 
 // nvml is NVIDIA's management library. Calls and structures are of nvml.h of
@@ -101,12 +103,12 @@ func (n *nvml) failed(what string, code int32) error {
 	return fmt.Errorf("%s: error %d", what, code)
 }
 
-func (n *nvml) cards() ([]Card, error) {
+func (n *nvml) cards() ([]cards.Card, error) {
 	var count uint32
 	if err := n.failed("nvmlDeviceGetCount_v2", n.count(&count)); err != nil {
 		return nil, err
 	}
-	out := []Card{}
+	out := []cards.Card{}
 	n.heard()
 	for i := range count {
 		var d uintptr
@@ -134,15 +136,15 @@ func (n *nvml) heard() {
 	}
 }
 
-func (n *nvml) card(i int, d uintptr) Card {
-	c := Card{Driver: "nvml", Index: i, Vendor: "NVIDIA", Faults: n.faults[d], Fault: n.fault[d]}
+func (n *nvml) card(i int, d uintptr) cards.Card {
+	c := cards.Card{Driver: "nvml", Index: i, Vendor: "NVIDIA", Faults: n.faults[d], Fault: n.fault[d]}
 	name := make([]byte, 96)
 	if n.name != nil && n.name(d, &name[0], uint32(len(name))) == 0 {
 		c.Model = text(name)
 	}
 	var pci nvmlPCI
 	if n.pci != nil && n.pci(d, &pci) == 0 {
-		c.Bus = Bus(uint64(pci.domain), uint64(pci.bus), uint64(pci.device), 0)
+		c.Bus = cards.Bus(uint64(pci.domain), uint64(pci.bus), uint64(pci.device), 0)
 		if id := strings.ToLower(text(pci.id[:])); strings.LastIndexByte(id, '.') == len(id)-2 {
 			c.Bus = c.Bus[:len(c.Bus)-1] + id[len(id)-1:]
 		}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package cards_test
+package makers_test
 
 import (
 	"context"
@@ -15,9 +15,10 @@ import (
 
 	"yunhe.dev/yunhe/internal/pool/cards"
 	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
+	"yunhe.dev/yunhe/internal/pool/cards/makers"
 )
 
-// The libraries of makers are played by what is in testdata: no card of any of
+// The libraries of makers are played by what is in ../testdata: no card of any of
 // them was at hand.
 
 // serve is in the environment of a process that is a driver's.
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(serve) == "" {
 		os.Exit(m.Run())
 	}
-	if err := cards.Serve(os.Args[2], os.Args[3], os.Stdin, os.NewFile(3, "answers")); err != nil {
+	if err := makers.Serve(os.Args[2], os.Args[3], os.Stdin, os.NewFile(3, "answers")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
