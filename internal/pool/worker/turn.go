@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-
 	"yunhe.dev/yunhe/internal/pool/between"
 )
 
