@@ -3,7 +3,6 @@
 package pool_test
 
 import (
-	"bufio"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -92,30 +91,32 @@ func TestCardsMemory(t *testing.T) {
 	}
 }
 
+// keeps has a program go on with its two cards; when one of them is gone fails sees that it ends.
+func keeps(t *testing.T, cards func(args ...string) *exec.Cmd) (fails func()) {
+	t.Helper()
+	cmd := cards("cards", "1000000")
+	_, said := converse(t, cmd)
+	if line, _ := said.ReadString('\n'); line != "cards 2\n" {
+		t.Fatalf("it says %q", line)
+	}
+	return func() {
+		t.Helper()
+		if line, _ := said.ReadString('\n'); !strings.HasPrefix(line, "failed ") {
+			t.Errorf("after a node's end it says %q", line)
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Error("it ends without an error")
+		}
+	}
+}
+
 // TestCardsCut: when one of the nodes ends, the program's calls fail; none waits for ever.
 func TestCardsCut(t *testing.T) {
 	t.Parallel()
 	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
-	cmd := over(t, a.unix, b.tcp)("cards", "1000000")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r := bufio.NewReader(out)
-	if line, _ := r.ReadString('\n'); line != "cards 2\n" {
-		t.Fatalf("it says %q", line)
-	}
+	fails := keeps(t, over(t, a.unix, b.tcp))
 	b.stop()
-	line, _ := r.ReadString('\n')
-	if !strings.HasPrefix(line, "failed ") {
-		t.Errorf("after a node's end it says %q", line)
-	}
-	if err := cmd.Wait(); err == nil {
-		t.Error("it ends without an error")
-	}
+	fails()
 	if got := output(t, over(t, a.unix)("cards", "1")); got != "cards 1\nrounds 1\n" {
 		t.Errorf("the other node: %q", got)
 	}

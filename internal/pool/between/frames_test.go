@@ -4,8 +4,14 @@ package between
 
 import (
 	"bytes"
+	"errors"
 	"net"
+	"os"
+	"runtime"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
@@ -56,4 +62,55 @@ func reader(t *testing.T, b []byte) net.Conn {
 	go func() { _, _ = far.Write(b); _ = far.Close() }()
 	t.Cleanup(func() { _ = near.Close() })
 	return near
+}
+
+// TestRead: a deadline, by which a node that is upgraded stops hearing a worker, is for what
+// begins a frame. What it has begun to say is read to its end, but not waited for for long.
+func TestRead(t *testing.T) {
+	t.Parallel()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]net.Conn
+	for i, fd := range pair {
+		file := os.NewFile(uintptr(fd), "end")
+		if ends[i], err = net.FileConn(file); err != nil {
+			t.Fatal(err)
+		}
+		_ = file.Close()
+		defer ends[i].Close()
+	}
+	near, far := ends[0], ends[1].(*net.UnixConn)
+	raw, err := far.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := PutText(Failed, []byte("why it does not move"))
+	read := make(chan error, 1)
+	var f Frame
+	begin := func() {
+		go func() { var err error; f, err = Read(near); read <- err }()
+		if _, err := far.Write(told[:FrameSize]); err != nil {
+			t.Fatal(err)
+		}
+		for unread := 1; unread > 0; runtime.Gosched() {
+			if e := raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); e != nil || err != nil {
+				t.Fatal(e, err)
+			}
+		}
+		_ = near.SetReadDeadline(time.Unix(1, 0))
+	}
+	begin()
+	if _, err := far.Write(told[FrameSize:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-read; err != nil || string(f.Text) != "why it does not move" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	_ = near.SetReadDeadline(time.Time{})
+	begin()
+	if err := <-read; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("what does not come: %v", err)
+	}
 }
