@@ -95,6 +95,11 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		for unread := 1; unread > 0; runtime.Gosched() {
+			select {
+			case err := <-read:
+				t.Fatalf("it reads %+v, %v", f, err)
+			default:
+			}
 			if e := raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); e != nil || err != nil {
 				t.Fatal(e, err)
 			}
