@@ -18,15 +18,20 @@ import (
 // on lanes. Nodes connect them, and have no part in what is said: worker/lane.go.
 
 const (
-	laneTime  = 4 * time.Second // for a lane's connection
-	mostDials = 4               // of a worker's, at once
+	laneTime  = 4 * time.Second // for a lane's connection; and how long one is borne on which nobody acknowledges anything
+	mostDials = 16              // of a worker's, at once: as many cards as a program has
 )
 
 // dialLane connects a worker to another one of its program's.
 func (n *Node) dialLane(l *link, text []byte) {
 	d, ok := between.ReadDial(text)
-	if !ok || l.dials.Add(1) > mostDials {
-		l.dials.Add(-1) // it waits for no longer than that takes
+	if !ok {
+		return
+	}
+	none := func() { _ = l.put(between.PutText(between.Lane, d.Lane[:]), nil) } // or the worker is gone
+	if l.dials.Add(1) > mostDials {
+		l.dials.Add(-1)
+		none()
 		return
 	}
 	n.greeting.Add(1) // a node that is upgraded waits for that
@@ -38,7 +43,7 @@ func (n *Node) dialLane(l *link, text []byte) {
 		conn, hello, err := n.connectLane(ctx, d)
 		if err != nil {
 			n.log.Info("nodes not connected for a program", "task_id", d.Task, "to", d.At, "error", err)
-			_ = l.put(between.PutText(between.Lane, d.Lane[:]), nil)
+			none()
 			return
 		}
 		defer conn.Close()
@@ -67,17 +72,9 @@ func (n *Node) connectLane(ctx context.Context, d between.Dial) (net.Conn, []byt
 	}
 	conn, hello, err := dialWorker(ctx, d.At, wire.LaneGreeting, d.Task, d.Key, append(binary.LittleEndian.AppendUint64(nil, d.Slot), d.Lane[:]...))
 	if err == nil {
-		laneConn(conn)
+		impatient(conn, laneTime)
 	}
 	return conn, hello, err
-}
-
-// laneConn has who waits on a lane miss a machine that is cut off.
-func laneConn(conn net.Conn) {
-	if t, ok := conn.(*net.TCPConn); ok {
-		_ = t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3})
-	}
-	impatient(conn, stuck)
 }
 
 // lane gives a connection from another node to the worker that waits for it.
@@ -103,7 +100,7 @@ func (n *Node) lane(conn net.Conn, challenge []byte, sealed bool, known func()) 
 		refuse(conn, "the pool node has no such program")
 		return
 	}
-	laneConn(conn)
+	impatient(conn, laneTime)
 	if accept(conn, sealed) != nil || conn.SetDeadline(time.Time{}) != nil {
 		return
 	}

@@ -10,7 +10,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -30,37 +29,17 @@ type toll struct {
 
 func before(t *testing.T, node string, after int64) *toll {
 	t.Helper()
-	network, address, _ := strings.Cut(node, ":")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &toll{at: network + ":" + l.Addr().String(), after: after}
-	var all sync.WaitGroup
-	t.Cleanup(func() { _ = l.Close(); all.Wait() })
-	all.Go(func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", address)
-			if err != nil {
-				_ = near.Close()
-				return
-			}
-			all.Go(func() { b.pass(near.(*net.TCPConn), far.(*net.TCPConn)) })
-		}
-	})
+	b := &toll{after: after}
+	b.at = door(t, node, b.pass)
 	return b
 }
 
-func (b *toll) pass(near, far *net.TCPConn) {
+func (b *toll) pass(near, far net.Conn) {
+	defer func() { _, _ = near.Close(), far.Close() }()
 	go func() { // what the node says
 		_, _ = io.Copy(near, far)
-		_ = near.CloseWrite()
+		_ = near.Close()
 	}()
-	defer func() { _, _ = near.Close(), far.Close() }()
 	kind := make([]byte, len(wire.LaneGreeting))
 	all := []byte{}
 	for len(all) == 0 || string(kind) == wire.TLSGreeting {
@@ -72,7 +51,6 @@ func (b *toll) pass(near, far *net.TCPConn) {
 	_, _ = far.Write(all)
 	if string(kind) != wire.LaneGreeting {
 		_, _ = io.Copy(far, near)
-		_ = far.CloseWrite()
 		return
 	}
 	b.lanes.Add(1)
@@ -273,6 +251,11 @@ func TestLanesDial(t *testing.T) {
 		heard <- string(b)
 	}()
 	t.Cleanup(func() { _ = l.Close() })
+	quiet, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and nobody greets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = quiet.Close() })
 	packed := func(text string) (all []uint64) {
 		b := append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...)
 		for b = append(b, make([]byte, -len(b)&7)...); len(b) > 0; b = b[8:] {
@@ -280,7 +263,7 @@ func TestLanesDial(t *testing.T) {
 		}
 		return all
 	}
-	for i, at := range []string{n.unix, "tcp:" + l.Addr().String(), "tcp:127.0.0.1:1", "nonsense"} {
+	for i, at := range []string{n.unix, "tcp:" + l.Addr().String(), "tcp:127.0.0.1:1", "nonsense", "tcp:" + quiet.Addr().String()} {
 		words := []uint64{wire.LaneDial, 1, uint64(i)}
 		words = append(append(words, packed(strings.Repeat("k", wire.MACSize))...), packed(task.ID)...)
 		if status, _ := r.do(wire.OpLane, append(append(words, 0), packed(at)...)...); status == 0 {
@@ -290,7 +273,7 @@ func TestLanesDial(t *testing.T) {
 	if got := <-heard; got != "" {
 		t.Errorf("a server that is no pool's node hears %q", got)
 	}
-	for _, want := range []string{"is not an address of TCP", "there is no pool node of this version", "connection refused", "is not the address of a pool node"} {
+	for _, want := range []string{"is not an address of TCP", "there is no pool node of this version", "connection refused", "is not the address of a pool node", "i/o timeout"} {
 		if !strings.Contains(n.log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, n.log)
 		}

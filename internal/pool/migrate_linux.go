@@ -358,7 +358,11 @@ func dialWorker(ctx context.Context, at, greeting, task string, token, more []by
 		return nil, nil, err
 	}
 	encrypted := Encrypts(at)
-	_ = conn.SetDeadline(time.Now().Add(helloTime))
+	late := time.Now().Add(helloTime)
+	if end, has := ctx.Deadline(); has && end.Before(late) {
+		late = end
+	}
+	_ = conn.SetDeadline(late)
 	greets := make([]byte, len(wire.Greeting)+wire.ChallengeSize)
 	answer := make([]byte, wire.AnswerSize)
 	if _, err = io.ReadFull(conn, greets); err == nil && string(greets[:len(wire.Greeting)]) != wire.Greeting {

@@ -66,7 +66,7 @@ const (
 // memory: the first word of the call lane. The lane's number follows.
 const (
 	LaneAwait = 0 // another worker will come; the answer's first word is this one's slot
-	LaneDial  = 1 // go to another; bytes of the key (of [LaneKey]) and its task's ID, a word for its slot, bytes of its node's address
+	LaneDial  = 1 // go to another; bytes of the key (between.LaneKey) and its task's ID, a word for its slot, bytes of its node's address
 	LaneDrop  = 2 // it is used no more
 )
 

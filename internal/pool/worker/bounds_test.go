@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -312,6 +313,16 @@ func FuzzMessages(f *testing.F) {
 	add(wire.OpCreateKernels, words(5, 2, 71, 72))
 	add(wire.OpExecInfo, words(64, 1, 1<<44))
 	f.Add(all)
+	lane := append(wire.AppendBytes(append(words(wire.LaneDial, 7, 8), wire.AppendBytes(nil, make([]byte, wire.MACSize))...), make([]byte, wire.TaskIDSize)), wire.AppendBytes(words(1), []byte("tcp:a:1"))...)
+	add(wire.OpLane, lane)
+	add(wire.OpLane, words(wire.LaneAwait, 9, 8))
+	for _, op := range []wire.Op{wire.OpPush, wire.OpPull} {
+		for _, id := range []uint64{7, 9, 10} {
+			add(op, words(id, 8, 61, 62, 0, 1, 0, 0, 0, 16, 1, 1, 0, 0, 16, 0))
+		}
+	}
+	add(wire.OpLane, words(wire.LaneDrop, 7, 8))
+	f.Add(all)
 	var many []byte
 	for i := range uint64(60) {
 		many = append(many, sent(wire.OpEnqueueMarker, 0, 0, words(2, 100+i))...)
@@ -332,6 +343,20 @@ func FuzzMessages(f *testing.F) {
 			m.Flags &^= wire.FlagThreads // others do not go on
 			err := s.do(m)
 			s.flow.leave()
+			s.lanes.mu.Lock()
+			for _, l := range s.lanes.all {
+				if l.conn == nil {
+					l.conn = nobody{}
+					l.settle()
+				}
+			}
+			s.lanes.mu.Unlock()
+			for s.flow.inside.Load() > 0 { // what goes by lanes
+				runtime.Gosched()
+			}
+			if len(s.lanes.all) > mostLanes || s.lanes.pieces != 0 {
+				t.Fatalf("after %s: %d lanes, %d pieces", m.Op, len(s.lanes.all), s.lanes.pieces)
+			}
 			if !s.mu.TryLock() || !s.hold.TryLock() {
 				t.Fatal("the session is locked for good")
 			}

@@ -223,6 +223,9 @@ func (s *Session) laneCame(conn net.Conn, hello []byte, text []byte) {
 	}
 	l.raw = tcp // what is cut from here on ends it
 	s.lanes.mu.Unlock()
+	// Who waits for a machine that is cut off asks it for a sign of life: what it was made with is forgotten when a connection is
+	// given. How long none is borne the node has said (TCP_USER_TIMEOUT).
+	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second})
 	sealed, err := l.seal(hello)
 	if err != nil {
 		s.lanes.cut(id)
