@@ -5,6 +5,7 @@ package worker
 import (
 	"encoding/binary"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +19,7 @@ func (s *Session) capped(data []byte) []byte {
 
 func (o *object) unmap() {
 	if o.shared != nil {
-		_ = unix.Munmap(o.shared) // it was mapped so
+		unmapShared(o.shared)
 		o.shared = nil
 	}
 	_ = o.file.Close() // or there is none
@@ -108,15 +109,37 @@ func (s *Session) newPart(of uintptr, flags, origin, size uint64) (ptr uintptr, 
 	return ptr, int32(uint32(*e))
 }
 
+// margin is how much memory that is nobody's lies before and after a buffer's that both map. Programs read a little past what
+// they have (OpenCV's pyrUp: one pixel), which drivers bear that take memory from a heap, or by large pages.
+const margin = 64 << 10
+
+// sharedMemory is a file in memory, mapped between margins.
 func sharedMemory(size uint64) (fd int, mapped []byte, err error) {
 	if fd, err = memoryFile(size); err != nil {
 		return -1, nil, err
 	}
-	if mapped, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	all, err := unix.MmapPtr(-1, 0, nil, around(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
 		_ = unix.Close(fd)
 		return -1, nil, err
 	}
-	return fd, mapped, nil
+	at := unsafe.Add(all, margin)
+	if _, err = unix.MmapPtr(fd, 0, at, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		_ = unix.MunmapPtr(all, around(size))
+		_ = unix.Close(fd)
+		return -1, nil, err
+	}
+	return fd, unsafe.Slice((*byte)(at), size), nil
+}
+
+// around is what memory takes with its margins.
+func around(size uint64) uintptr {
+	pages := uint64(os.Getpagesize()) - 1
+	return uintptr((size+pages)&^pages + 2*margin)
+}
+
+func unmapShared(mapped []byte) {
+	_ = unix.MunmapPtr(unsafe.Add(unsafe.Pointer(&mapped[0]), -margin), around(uint64(len(mapped)))) // it was mapped so
 }
 
 // sendFD answers with a descriptor.
