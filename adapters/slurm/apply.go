@@ -143,7 +143,11 @@ func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal, err
 		return refusal{}, err
 	}
 	if d.decided(a, r.Seen) {
+		d.renew(r)
 		return refusal{}, nil
+	}
+	if why := d.sharesRefused(r); why != "" {
+		return refusal{why: why, later: true}, nil
 	}
 	if r.AllocationId != "" {
 		return refusal{why: fmt.Sprintf("allocation %s has no nodes here: the driver of Slurm reserves none", clip(r.AllocationId, 60))}, nil
@@ -227,8 +231,9 @@ func (d *Driver) request(r *adapterv1.Attempt) (map[string]any, error) {
 	if !ok {
 		return nil, fmt.Errorf("image %q is not here; there are %s", clip(r.ImageId, 60), strings.Join(slices.Sorted(maps.Keys(d.cfg.Images)), ", "))
 	}
+	requeue := d.cfg.Requeue && r.Pool == nil // the platform sends no passes to what has begun
 	setup := slices.Concat(d.cfg.Setup, p.Setup, image.Setup)
-	script, err := plan{root: d.root(), attempt: r, image: image, setup: setup, again: d.cfg.Requeue}.script()
+	script, err := plan{root: d.root(), attempt: r, image: image, setup: setup, again: requeue, program: d.cfg.PoolProgram}.script()
 	if err != nil {
 		return nil, err
 	}
@@ -244,10 +249,10 @@ func (d *Driver) request(r *adapterv1.Attempt) (map[string]any, error) {
 		"name": namePrefix + r.AttemptId, "comment": d.note(r), "current_working_directory": "/", "standard_output": "/dev/null", "standard_error": "/dev/null",
 		"environment": map[string]string{"PATH": "/usr/local/bin:/usr/bin:/bin", "YUNHE_ATTEMPT_ID": r.AttemptId}, "tasks": 1,
 	}
-	if version < 39 && !d.cfg.Requeue {
+	if version < 39 && !requeue {
 		job["no_requeue"] = true // there both words mean yes, whatever their value
 	} else {
-		job["requeue"] = d.cfg.Requeue
+		job["requeue"] = requeue
 	}
 	for key, v := range map[string]string{"partition": p.Name, "account": first(r.Account, first(p.Account, d.cfg.Account)), "qos": first(p.QOS, d.cfg.QOS)} {
 		if v != "" {

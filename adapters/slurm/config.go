@@ -41,8 +41,10 @@ type Config struct {
 	Requeue    bool                `json:"requeue,omitempty" jsonschema:"let Slurm start a preempted job again from its beginning; otherwise it ends as lost"`
 	Accounting bool                `json:"accounting,omitempty" jsonschema:"ask slurmdbd for jobs that slurmctld has dropped; slurmrestd needs its openapi/dbv0.0.N"`
 	Accounts   bool                `json:"accounts,omitempty" jsonschema:"make accounts of tenants in slurmdbd, where the user must be an administrator; slurmrestd needs its openapi/dbv0.0.N"`
-	Cluster    string              `json:"cluster,omitempty" jsonschema:"what slurmdbd calls this cluster, for accounts; the only one it has if empty"`
-	PollMillis int64               `json:"poll_milliseconds,omitempty" jsonschema:"pause between two looks at the jobs; 1000 if 0, 100 to 60000"`
+	// PoolProgram offers shares of the accelerator pool.
+	PoolProgram string `json:"pool_program,omitempty" jsonschema:"where the nodes have the program yunhe, for example /shared/bin/yunhe: with it, and output_dir, jobs can have shares of the accelerator pool"`
+	Cluster     string `json:"cluster,omitempty" jsonschema:"what slurmdbd calls this cluster, for accounts; the only one it has if empty"`
+	PollMillis  int64  `json:"poll_milliseconds,omitempty" jsonschema:"pause between two looks at the jobs; 1000 if 0, 100 to 60000"`
 }
 
 // Partition is a partition jobs may use.
@@ -92,6 +94,12 @@ func (c *Config) complete(center string) error {
 	}
 	if c.OutputDir != "" && !path.IsAbs(c.OutputDir) {
 		k.Add("output_dir", "must be an absolute path on this machine, got %q", c.OutputDir)
+	}
+	if c.PoolProgram != "" && (!path.IsAbs(c.PoolProgram) || strings.ContainsAny(c.PoolProgram, "\x00\n")) {
+		k.Add("pool_program", "must be an absolute path at the cluster, got %q", c.PoolProgram)
+	}
+	if c.PoolProgram != "" && c.OutputDir == "" {
+		k.Add("output_dir", "must be set beside pool_program: passes to shares come by it")
 	}
 	if c.TimeoutSeconds < 0 || c.TimeoutSeconds > 120 {
 		k.Add("timeout_seconds", "must be 1 to 120, got %d", c.TimeoutSeconds)

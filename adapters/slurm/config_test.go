@@ -26,6 +26,8 @@ func TestConfigViolations(t *testing.T) {
 		`"directory":"rel"`:                      `directory: must be an absolute path at the cluster, got "rel"`,
 		`"directory":"/"`:                        "directory: must be",
 		`"output_dir":"o"`:                       "output_dir: must be an absolute path on this machine",
+		`"pool_program":"yunhe"`:                 `pool_program: must be an absolute path at the cluster, got "yunhe"`,
+		`"pool_program":"/yunhe"`:                "output_dir: must be set beside pool_program",
 		`"timeout_seconds":999`:                  "timeout_seconds: must be 1 to 120, got 999",
 		`"poll_milliseconds":1`:                  "poll_milliseconds: must be 100 to 60000, got 1",
 		`"api_version":"38"`:                     "api_version: must be for example v0.0.38",

@@ -258,7 +258,11 @@ func (d *Driver) mine(j *job) (id string, ok bool) {
 
 // note is the comment of a job.
 func (d *Driver) note(a *adapterv1.Attempt) string {
-	return fmt.Sprintf("yunhe center=%s attempt=%s job=%s grace=%d", url.QueryEscape(d.center), a.AttemptId, url.QueryEscape(clip(a.JobId, 64)), max(a.StopGraceSeconds, 0))
+	words := fmt.Sprintf("yunhe center=%s attempt=%s job=%s grace=%d", url.QueryEscape(d.center), a.AttemptId, url.QueryEscape(clip(a.JobId, 64)), max(a.StopGraceSeconds, 0))
+	if a.Pool != nil {
+		words += " " + poolWord
+	}
+	return words
 }
 
 // noted reads one word of such a comment.
@@ -311,9 +315,12 @@ func (d *Driver) sawJobs(ctx context.Context, begun time.Time, byAttempt map[str
 		}
 	}
 	for id, a := range d.attempts {
-		if jobs := byAttempt[id]; early[id] && begun.Sub(a.beginning(begun)) < lateMost {
+		if jobs := byAttempt[id]; early[id] && begun.Sub(a.beginning(begun)) < patient(jobs) {
 			a.jobs, a.unlisted, a.doubt = jobs, 0, time.Time{}
 			d.look()
+			if pooled(jobs) {
+				d.publish(&adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_PENDING, Message: fmt.Sprintf("Slurm job %d waits on %s for its shares of the accelerator pool", jobs[0].ID.n, clip(string(jobs[0].Nodes), 100))})
+			}
 			continue // its command runs in a moment
 		}
 		d.update(ctx, a, byAttempt[id], past[id], begun)
@@ -382,7 +389,9 @@ func (d *Driver) early(byAttempt map[string][]*job) map[string]bool {
 	d.mu.Lock()
 	for id, jobs := range byAttempt {
 		old, _ := d.board.Get(id)
-		if a := d.attempts[id]; len(jobs) == 1 && jobs[0].running() && a != nil && old != nil && old.Phase == adapterv1.Phase_PHASE_PENDING && len(ask) < most {
+		a := d.attempts[id]
+		waits := a != nil && old != nil && old.Phase == adapterv1.Phase_PHASE_PENDING || old == nil && pooled(jobs) && (a == nil || a.forgotten.IsZero())
+		if waits && len(jobs) == 1 && jobs[0].running() && len(ask) < most {
 			ask = append(ask, id)
 		}
 	}
@@ -393,6 +402,20 @@ func (d *Driver) early(byAttempt map[string][]*job) map[string]bool {
 		}
 	}
 	return out
+}
+
+// patient is how long a job that has begun may take to come to its command.
+func patient(jobs []*job) time.Duration {
+	if pooled(jobs) {
+		return sharesMost
+	}
+	return lateMost
+}
+
+// pooled reports whether an attempt's command waits for shares of the accelerator pool.
+func pooled(jobs []*job) bool {
+	_, is := noted(string(jobs[0].Comment), poolWord)
+	return is
 }
 
 // beginning is when a job of the attempt was first seen to begin.

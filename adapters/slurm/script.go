@@ -29,6 +29,8 @@ import (
 //	           having made it does not keep the first job from running.
 //	files/     the attempt's files, where the command runs
 //	log        its output, only ever appended to
+//	.passes    what its shares of the accelerator pool are had by, until it has them
+//	.shares/   what its command finds them by, and what there was to say of them
 //	.suspended there while the command stands still because it was asked to
 //	exit       "CODE WHY SECONDS LOGBYTES", moved there whole, last
 //
@@ -58,6 +60,7 @@ type plan struct {
 	image   Image
 	setup   []string // lines of bash before the command: the partition's and the image's
 	again   bool     // Slurm may start the job again
+	program string   // yunhe at the cluster, for shares of the accelerator pool
 }
 
 // maxScript is how long a script may be: slurmctld takes 4 MiB unless its
@@ -72,6 +75,10 @@ func (p plan) script() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	take, find, err := p.takeShares()
+	if err != nil {
+		return "", err
+	}
 	var s strings.Builder
 	if p.attempt.Command == "" {
 		return "", errors.New("command is empty")
@@ -83,6 +90,7 @@ func (p plan) script() (string, error) {
 	if files != "" {
 		fmt.Fprintf(&s, "base64 -d <<'YUNHE_FILES' | (umask \"$mask\" && tar -xzf - -C \"$dir/files\") || end_by %d\n%sYUNHE_FILES\n[ \"${PIPESTATUS[0]}\" = 0 ] || end_by %[1]d\n", signalNoStart, files)
 	}
+	s.WriteString(take)
 	s.WriteString("run() {\n\tcd \"$dir/files\" || exit 1\n")
 	for _, k := range slices.Sorted(maps.Keys(p.attempt.Env)) {
 		if !envName.MatchString(k) {
@@ -102,6 +110,7 @@ func (p plan) script() (string, error) {
 	for _, line := range p.setup {
 		fmt.Fprintf(&s, "\t%s || { echo 'yunhe: a setup line of this center failed: '%s >&2; exit 1; }\n", strings.TrimSpace(line), quote(line))
 	}
+	s.WriteString(find)
 	if strings.ContainsRune(p.attempt.Command, 0) {
 		return "", errors.New("command has a zero byte")
 	}
@@ -117,9 +126,12 @@ func (p plan) script() (string, error) {
 	return s.String(), nil
 }
 
+// signals by their names in what follows.
+var signals = strings.NewReplacer("@TWICE", strconv.Itoa(signalTwice), "@NOSTART", strconv.Itoa(signalNoStart), "@HOLD", strconv.Itoa(signalHold),
+	"@GO", strconv.Itoa(signalGo), "@STOPPED", strconv.Itoa(signalStopped), "@LIMIT", strconv.Itoa(signalLimit))
+
 // before the command: who runs, and where.
-var before = strings.NewReplacer("@TWICE", strconv.Itoa(signalTwice), "@NOSTART", strconv.Itoa(signalNoStart),
-	"@HOLD", strconv.Itoa(signalHold), "@GO", strconv.Itoa(signalGo)).Replace(`
+var before = signals.Replace(`
 dir=$root/$attempt
 mask=$(umask)
 umask 007
@@ -148,7 +160,7 @@ fi
 
 # 2. Signals: Slurm sends TERM before it kills.
 pid= why=done woken= dog=
-doom() { (trap '' TERM @HOLD @GO; sleep "$1"; kill -KILL -- "-$2") </dev/null >/dev/null 2>&1 & }
+doom() { (trap '' TERM @HOLD @GO; sleep "$1"; kill -KILL -- "-$2") </dev/null >/dev/null 2>&1 9>&- & }
 tree() {
 	local p
 	for p in $(cat /proc/"$1"/task/*/children 2>/dev/null); do
@@ -195,12 +207,12 @@ export HOME="${HOME:-$home}" USER="${USER:-$(id -un)}" LOGNAME="${LOGNAME:-$(id 
 `)
 
 // after the command: how it ended, in a file and by this script's own status.
-var after = strings.NewReplacer("@HOLD", strconv.Itoa(signalHold), "@GO", strconv.Itoa(signalGo), "@NOSTART", strconv.Itoa(signalNoStart), "@STOPPED", strconv.Itoa(signalStopped), "@LIMIT", strconv.Itoa(signalLimit)).Replace(`
+var after = signals.Replace(`
 set -m # each gets a process group of its own
-run </dev/null >>"$dir/log" 2>&1 &
+run </dev/null >>"$dir/log" 2>&1 9>&- &
 pid=$!
 if [ "$limit" -gt 0 ]; then
-	(sleep "$limit" && kill -ALRM $$) </dev/null >/dev/null 2>&1 &
+	(sleep "$limit" && kill -ALRM $$) </dev/null >/dev/null 2>&1 9>&- &
 	dog=$!
 fi
 set +m # a command that stands still has not ended
@@ -214,6 +226,7 @@ done
 [ "$code" != 143 ] || [ "$why" != done ] || sleep 1
 trap '' TERM ALRM @HOLD @GO
 [ -z "$dog" ] || kill -KILL -- "-$dog" 2>/dev/null
+` + giveShares + `
 [ -e "$dir/.ready" ] || [ "$why" != done ] || why=nostart
 times >"$dir/.times"
 printf '%d %s %d %d\n' "$code" "$why" "$(date +%s)" "$(wc -c <"$dir/log")" >"$dir/.exit" && mv -f -- "$dir/.exit" "$dir/exit"

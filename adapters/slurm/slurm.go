@@ -2,7 +2,7 @@
 // slurmrestd and to nothing else, as one user of the cluster, with a token.
 //
 //	platform ──gRPC── driver ──HTTP, JWT── slurmrestd ── slurmctld ── slurmd
-//	                    └──── output_dir (optional, read and delete) ──── shared file system
+//	                    └──── output_dir (optional; pool.go writes there, too) ──── shared file system
 //
 // # One attempt, one job
 //
@@ -33,7 +33,8 @@
 //
 //	PENDING, CONFIGURING, REQUEUED        pending, with Slurm's reason in plain words
 //	RUNNING, SUSPENDED, COMPLETING        running; suspended while the command stands
-//	                                      still because the platform asked (hold.go)
+//	                                      still because the platform asked (hold.go);
+//	                                      pending until it has its shares of the pool
 //	COMPLETED                             completed
 //	FAILED                                exit, signal; by the script's own signals
 //	                                      stopped, wall_time, start_failed
@@ -159,8 +160,8 @@ func (d *Driver) Close() {
 
 // Describe names the driver, its configuration and what it offers: a driver
 // without a cluster all that it can, one with a cluster what it can there.
-// Control of nodes needs v0.0.39, suspending an output_dir, accounts that the
-// configuration says so.
+// Control of nodes needs v0.0.39, suspending an output_dir, accounts and shares of
+// the accelerator pool that the configuration says so.
 func (d *Driver) Describe(ctx context.Context, _ *adapterv1.DescribeRequest) (*adapterv1.DescribeResponse, error) {
 	schema, err := adapter.Schema[Config]()
 	if err != nil {
@@ -170,6 +171,9 @@ func (d *Driver) Describe(ctx context.Context, _ *adapterv1.DescribeRequest) (*a
 	out.Features = append(out.Features, adapterv1.Feature_FEATURE_NODE)
 	if d.api == nil || d.folder != nil {
 		out.Features = append(out.Features, adapterv1.Feature_FEATURE_SUSPEND)
+	}
+	if d.api == nil || d.cfg.PoolProgram != "" {
+		out.Features = append(out.Features, adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA)
 	}
 	if d.api == nil || d.cfg.Accounts {
 		out.Parts = append(out.Parts, adapterv1.Part_PART_ACCOUNT)

@@ -249,7 +249,7 @@ func failed(st *adapterv1.Status, j *job, stopped bool, where string) {
 	case !j.ran():
 		st.Reason, st.Message = "never_started", where+" could not start"+because(j)
 	case sig == signalNoStart:
-		st.Reason, st.Message = "start_failed", where+": its folder, files or setup could not be made; look at the log, and whether the user may write to the directory on that node"
+		st.Reason, st.Message = "start_failed", where+": its folder, files, setup or shares of the accelerator pool could not be had; look at the log, and whether the user may write to the directory on that node"
 	case stopped && (sig == signalStopped || sig == 15 || sig == 9):
 		st.Reason = "stopped"
 	case sig == signalStopped: // by Slurm, which ends nothing on behalf of the command

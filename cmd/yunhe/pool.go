@@ -27,7 +27,7 @@ import (
 
 func poolCommand(c *cli) *cobra.Command {
 	cmd := group("pool", groupServe, "Lend shares of accelerators, and run programs on them",
-		poolNodeCommand(c), poolRunCommand(c), poolExecCommand(c), poolReadyCommand(), poolWebhookCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
+		poolNodeCommand(c), poolRunCommand(c), poolExecCommand(c), c.poolReadyCommand(), poolWebhookCommand(c), poolDevicesCommand(c), poolTasksCommand(c), poolResizeCommand(c), poolMigrateCommand(c), poolStopCommand(c),
 		poolEnableCommand(c, true), poolEnableCommand(c, false), poolPowerCommand(c),
 		group("slice", "", "Slices of the platform's pool", poolSliceListCommand(c), poolSliceHoldCommand(c), poolSliceResizeCommand(c), poolSliceMigrateCommand(c), poolSliceReleaseCommand(c)),
 		group("spec", "", "Specifications of slices", poolSpecListCommand(c), poolSpecSetCommand(c), poolSpecDeleteCommand(c)),

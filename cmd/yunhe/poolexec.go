@@ -1,10 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"io"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -67,16 +74,15 @@ func poolFlag(text string) (*jobsv1.PoolShares, error) {
 // poolExecCommand is what gateways start a run by that has shares of the pool, and
 // what is beside one in a pod of Kubernetes (--into).
 func poolExecCommand(c *cli) *cobra.Command {
-	var into string
+	var into, file string
 	cmd := &cobra.Command{
-		Use: "exec (-- PROGRAM [ARGUMENT...] | --into DIR)", Short: "Run a program on the shares of a job's run, or have them for one", Hidden: true,
+		Use: "exec (-- PROGRAM [ARGUMENT...] | --into DIR [--passes FILE])", Short: "Run a program on the shares of a job's run, or have them for one", Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (into == "") == (len(args) == 0) {
-				return usagef("a program or --into is required")
+			if (into == "") == (len(args) == 0) || file != "" && into == "" {
+				return usagef("a program or --into is required, and --passes needs --into")
 			}
-			var passes []pool.Pass
-			if err := json.Unmarshal([]byte(c.env(pool.PassesVariable)), &passes); err != nil || len(passes) == 0 {
-				return fault.New(fault.Invalid, "$%s must have passes to shares of the accelerator pool: centers start runs with it", pool.PassesVariable)
+			if file != "" {
+				return c.holdFor(cmd.Context(), into, file)
 			}
 			var put func([]*agent.Task) (*sliceFile, error)
 			if into != "" {
@@ -85,15 +91,11 @@ func poolExecCommand(c *cli) *cobra.Command {
 					return err
 				}
 			}
-			var tasks []*agent.Task
-			for _, p := range passes {
-				t, err := agent.Redeem(cmd.Context(), p)
-				if err != nil {
-					return err
-				}
-				defer t.Client.Close()
-				tasks = append(tasks, t)
+			tasks, err := redeem(cmd.Context(), "$"+pool.PassesVariable, []byte(c.env(pool.PassesVariable)))
+			if err != nil {
+				return err
 			}
+			defer leave(tasks)
 			if into != "" {
 				file, err := put(tasks)
 				if err != nil {
@@ -117,5 +119,88 @@ func poolExecCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringVar(&into, "into", "", "folder for what programs that others start need to find the shares")
+	cmd.Flags().StringVar(&file, "passes", "", "file of the passes, which newer ones replace until some are good; the shares are had until standard input ends")
 	return cmd
+}
+
+// redeem begins the tasks of passes, all or none. where says whose the text is.
+func redeem(ctx context.Context, where string, text []byte) (tasks []*agent.Task, err error) {
+	var passes []pool.Pass
+	if err := json.Unmarshal(text, &passes); err != nil || len(passes) == 0 {
+		return nil, fault.New(fault.Invalid, "%s must have passes to shares of the accelerator pool: centers start runs with it", where)
+	}
+	for _, p := range passes {
+		t, err := agent.Redeem(ctx, p)
+		if err != nil {
+			leave(tasks)
+			return nil, err
+		}
+		tasks = append(tasks, t)
+	}
+	return tasks, nil
+}
+
+func leave(tasks []*agent.Task) {
+	for _, t := range tasks {
+		t.Client.Close()
+	}
+}
+
+// holdFor has shares for a script of Slurm's: until its input ends, which the script
+// has open, and not when all of a job's processes are told to end, of which the
+// command may take its time.
+func (c *cli) holdFor(ctx context.Context, dir, file string) error {
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, over := context.WithCancel(context.WithoutCancel(ctx))
+	defer over()
+	go func() {
+		_, _ = io.Copy(io.Discard, c.in)
+		over()
+	}()
+	put, err := c.prepare(dir)
+	if err != nil {
+		return err
+	}
+	tasks, err := redeemNewest(ctx, file, pool.PassesWait)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	defer leave(tasks)
+	found, err := put(tasks)
+	if err != nil {
+		return err
+	}
+	return hold(ctx, tasks, found)
+}
+
+// redeemNewest begins the tasks of a file's passes, and of those that replace them if
+// they are not good any more, for a while.
+func redeemNewest(ctx context.Context, file string, within time.Duration) ([]*agent.Task, error) {
+	waits, done := context.WithTimeout(ctx, within)
+	defer done()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	var tried []byte
+	var why error
+	for {
+		text, err := os.ReadFile(file)
+		switch {
+		case err != nil:
+			why = fault.Wrap(fault.Invalid, err, "--passes")
+		case !bytes.Equal(text, tried):
+			var tasks []*agent.Task
+			if tasks, why = redeem(waits, "--passes "+file, text); why == nil {
+				return tasks, nil
+			}
+			tried = text
+		}
+		select {
+		case <-tick.C:
+		case <-waits.Done():
+			if ctx.Err() != nil {
+				return nil, nil
+			}
+			return nil, fault.Wrap(fault.KindOf(why), why, "no pass to shares of the accelerator pool was good within %v; does the platform reach its center?", within)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -173,17 +174,24 @@ func hold(ctx context.Context, tasks []*agent.Task, file *sliceFile) error {
 	}
 }
 
-func poolReadyCommand() *cobra.Command {
-	return &cobra.Command{
+func (c *cli) poolReadyCommand() *cobra.Command {
+	var path bool
+	cmd := &cobra.Command{
 		Use: "ready DIR", Short: "Whether slices are ready in a folder (pool run --into)", Hidden: true,
 		Args: takes(1, 1, "a folder"),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if path {
+				_, err := fmt.Fprintln(c.out, pool.SearchPath("/", c.env("LD_LIBRARY_PATH"), filepath.Join(args[0], pool.LoaderFolder)))
+				return err
+			}
 			if _, err := os.Stat(filepath.Join(args[0], pool.SliceFile)); err != nil {
 				return fault.New(fault.Unavailable, "%s has no slice yet", args[0])
 			}
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&path, "search-path", false, "print the LD_LIBRARY_PATH by which programs find a loader of OpenCL, the folder's if there is no other")
+	return cmd
 }
 
 type webhookFlags struct {

@@ -97,8 +97,8 @@ func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.Job
 		wants   func(t *jobsv1.Task) bool
 		why     string
 	}{
-		{adapterv1.Feature_FEATURE_POOL, func(t *jobsv1.Task) bool { return t.Pool != nil && t.Pool.Api != pool.CUDA }, "cannot give its runs shares of the accelerator pool (at Kubernetes, pool_image of its configuration has it do so)"},
-		{adapterv1.Feature_FEATURE_POOL_CUDA, func(t *jobsv1.Task) bool { return t.Pool != nil && t.Pool.Api == pool.CUDA }, "cannot give its runs shares of the accelerator pool for programs of CUDA (at Kubernetes, pool_image of its configuration has it do so; a gateway of an older version cannot)"},
+		{adapterv1.Feature_FEATURE_POOL, func(t *jobsv1.Task) bool { return t.Pool != nil && t.Pool.Api != pool.CUDA }, "cannot give its runs shares of the accelerator pool (pool_image of its configuration has Kubernetes do so, pool_program Slurm)"},
+		{adapterv1.Feature_FEATURE_POOL_CUDA, func(t *jobsv1.Task) bool { return t.Pool != nil && t.Pool.Api == pool.CUDA }, "cannot give its runs shares of the accelerator pool for programs of CUDA (pool_image of its configuration has Kubernetes do so, pool_program Slurm; a gateway of an older version cannot)"},
 	} {
 		if !slices.ContainsFunc(j.Tasks, x.wants) {
 			continue

@@ -192,6 +192,10 @@ const TransportVariable = "YUNHE_POOL_TRANSPORT"
 // command does not see it.
 const PassesVariable = "YUNHE_POOL_PASSES"
 
+// PassesWait is how long what takes a run's shares waits for passes that are good,
+// where newer ones come as a file.
+const PassesWait = 60 * time.Second
+
 // Where programs find their shares by a file, since what it says is known only
 // after they were made to be started: the variable that names it, and its name.
 const (
