@@ -38,6 +38,7 @@ type attempt struct {
 	unlisted  int               // whole lists without a job of it
 	inFolder  bool              // it has a folder from before this process
 	lostAt    time.Time         // when its job was first seen as lost, where Slurm may start it again
+	early     bool              // its job was begun and its command not, when that list was read
 	held      bool              // its command stands still as asked
 	holdKnown bool              // that was read since its job began
 	asked     time.Time         // when that was asked for by a call
@@ -206,6 +207,7 @@ func (d *Driver) lookAtJobs(ctx context.Context, c *looks) error {
 	_, err := list(ctx, d.api, "jobs", since, collect)
 	if errors.Is(err, errUnchanged) {
 		d.lookAtHolds(ctx)
+		d.lookAtEarly(ctx, begun)
 		d.sawNoChange(begun)
 		return nil
 	}
@@ -316,13 +318,16 @@ func (d *Driver) sawJobs(ctx context.Context, begun time.Time, byAttempt map[str
 	}
 	for id, a := range d.attempts {
 		if jobs := byAttempt[id]; early[id] && begun.Sub(a.beginning(begun)) < patient(jobs) {
-			a.jobs, a.unlisted, a.doubt = jobs, 0, time.Time{}
-			d.look()
+			a.jobs, a.unlisted, a.doubt, a.early = jobs, 0, time.Time{}, true
+			if begun.Sub(a.began) < lateMost {
+				d.look()
+			}
 			if pooled(jobs) {
 				d.publish(&adapterv1.Status{AttemptId: id, Phase: adapterv1.Phase_PHASE_PENDING, Message: fmt.Sprintf("Slurm job %d waits on %s for its shares of the accelerator pool", jobs[0].ID.n, clip(string(jobs[0].Nodes), 100))})
 			}
 			continue // its command runs in a moment
 		}
+		a.early = false
 		d.update(ctx, a, byAttempt[id], past[id], begun)
 	}
 }
@@ -402,6 +407,31 @@ func (d *Driver) early(byAttempt map[string][]*job) map[string]bool {
 		}
 	}
 	return out
+}
+
+// lookAtEarly takes in the jobs that have come to their command, or took too long, while
+// the list did not change.
+func (d *Driver) lookAtEarly(ctx context.Context, begun time.Time) {
+	var ask []*attempt
+	d.mu.Lock()
+	for _, a := range d.attempts {
+		if a.early {
+			ask = append(ask, a)
+		}
+	}
+	d.mu.Unlock()
+	for _, a := range ask {
+		ready := d.folder.ready(a.id)
+		d.mu.Lock()
+		switch {
+		case ready || begun.Sub(a.beginning(begun)) >= patient(a.jobs):
+			a.early = false
+			d.update(ctx, a, a.jobs, nil, begun)
+		case begun.Sub(a.began) < lateMost:
+			d.look()
+		}
+		d.mu.Unlock()
+	}
 }
 
 // patient is how long a job that has begun may take to come to its command.
