@@ -361,6 +361,7 @@ func (s *Session) release(b *wire.Body) error {
 		return nil
 	}
 	if o.kind == event && o.user { // it was not set: who waits for it waits in vain
+		s.calm()
 		s.lib.call("clSetUserEventStatus", o.ptr, uintptr(1<<32-1))
 		s.settle(id)
 	}

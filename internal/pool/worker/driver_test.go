@@ -23,6 +23,7 @@ type driver struct {
 
 	mu     sync.Mutex // guards what follows
 	status map[uintptr]int32
+	refers uint64               // how many refer to each event
 	done   bool                 // commands are when they are given
 	ended  *sync.Cond           // a status has changed
 	calls  map[string]int       // how often it was called
@@ -52,7 +53,7 @@ func plays(t testing.TB, s *Session) *driver {
 	})
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.status, d.calls, d.stands, d.done = map[uintptr]int32{}, map[string]int{}, map[string]chan bool{}, false
+	d.status, d.calls, d.stands, d.done, d.refers = map[uintptr]int32{}, map[string]int{}, map[string]chan bool{}, false, 1
 	s.lib.functions = d.functions
 	return d
 }
@@ -87,6 +88,11 @@ func newDriver() *driver {
 		"clGetEventInfo": func(a *called) uintptr {
 			d.mu.Lock()
 			defer d.mu.Unlock()
+			if a[1] == clEventReferences {
+				a.set(4, 8)
+				a.set(3, d.refers)
+				return 0
+			}
 			a.set(3, uint64(uint32(d.status[a[0]])))
 			return 0
 		},
@@ -413,6 +419,42 @@ func TestFailsEarly(t *testing.T) {
 		if s.forgetFreed(); len(s.held)+len(s.freed)+s.users+s.objects[2].named+s.objects[3].named+s.objects[60].named != 0 {
 			t.Errorf("%d held, %d events, %d of the program's are left", len(s.held), len(s.freed), s.users)
 		}
+	}
+}
+
+// TestCalm: before something is to fail, PoCL is through with the worker's own markers, which
+// it is a moment after they are done; but not for longer than a moment.
+func TestCalm(t *testing.T) {
+	t.Parallel()
+	s := session(&heard{})
+	d := plays(t, s)
+	s.queues = append(s.queues, s.objects[2])
+	s.lib.marksAll, d.refers, d.done = true, 2, true
+	drain := func() {
+		s.objects[2].fed.Add(1)
+		s.drainNow()
+	}
+	drain()
+	begun := time.Now()
+	if s.calm(); time.Since(begun) < calmWithin || len(s.left) != 1 {
+		t.Errorf("the driver refers to a marker that has ended: %d are followed after %v", len(s.left), time.Since(begun))
+	}
+	d.mu.Lock()
+	d.refers = 1
+	released := d.calls["clReleaseEvent"]
+	d.mu.Unlock()
+	if drain(); len(s.left) != 0 {
+		t.Errorf("%d markers are followed when the driver is through with both", len(s.left))
+	}
+	d.mu.Lock()
+	if n := d.calls["clReleaseEvent"] - released; n != 2 {
+		t.Errorf("%d events were given back, not 2", n)
+	}
+	d.refers = 2
+	d.mu.Unlock()
+	s.lib.marksAll = false // another driver's
+	if drain(); len(s.left) != 0 {
+		t.Error("markers of other drivers are followed, too")
 	}
 }
 

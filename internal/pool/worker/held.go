@@ -266,16 +266,18 @@ func (s *Session) unname(all ...*object) {
 }
 
 // calm waits a moment until what runs before commands that are held has come to its end:
-// PoCL 3.1 often ends the process if a command fails when the one before it in its queue
-// has just ended, which may be the worker's own marker. The caller has the lock.
+// PoCL 3.1 often ends the process if a command fails while the one before it in its queue
+// ends, of which that driver tells what waits for it after it says that it is done. It may be
+// the worker's own marker. The caller has the lock.
 func (s *Session) calm() {
 	runs := func(e uintptr) bool { return s.eventStatus(e) > clSuccess }
-	for late := time.Now().Add(calmWithin); slices.ContainsFunc(s.freed, runs) && time.Now().Before(late); {
-		<-time.After(calmWithin / 100)
+	ends := func(l leaves) bool { return !s.isThrough(l.event) }
+	for late := time.Now().Add(calmWithin); (slices.ContainsFunc(s.freed, runs) || slices.ContainsFunc(s.left, ends)) && time.Now().Before(late); {
+		<-time.After(calmWithin / 500)
 	}
 }
 
-const calmWithin = 10 * time.Millisecond
+const calmWithin = 50 * time.Millisecond
 
 // opens says whether work for the device waits for the event that a message sets, and for nothing else.
 func (s *Session) opens(m *message) bool {

@@ -71,6 +71,7 @@ const (
 	clHostAccess          = 7 << 7 // what the host may do, which the client sees to
 	clMemSize             = 0x1102
 	clMemReferences       = 0x1105
+	clEventReferences     = 0x11D2
 	clEventStatus         = 0x11D3
 	clProgramDevices      = 0x1163
 	clProgramSource       = 0x1164

@@ -184,6 +184,7 @@ type Session struct {
 	kept                  int            // bytes, for all objects and what is held
 	waiting               int            // calls beside who reads
 	besideBytes           uint64         // of these
+	left                  []leaves       // events of markers, where it matters when drivers are through with them (calm)
 	mostFreed             int            // when there are more, those of what is done are forgotten
 	built                 *sync.Cond     // a program has been built; nil: nobody waits for that
 	coming                []func() error // what is left of calls that wait, while the session comes; nil: it does not
@@ -497,7 +498,7 @@ func (s *Session) drainNow() {
 		}
 		if !holds && q.drained < q.fed.Load() {
 			if m, bad := s.mark(q); bad == clSuccess {
-				marks = append(marks, m)
+				marks = append(marks, s.follow(m))
 			} else {
 				whole = append(whole, q.ptr)
 			}
@@ -523,11 +524,13 @@ func (s *Session) drainNow() {
 	for _, q := range whole {
 		s.lib.finish(q)
 	}
-	for _, e := range events {
+	for i, e := range events {
 		one := []uint64{uint64(e)}
 		s.lib.call("clWaitForEvents", 1, atWords(one)) // what has failed has come to its end, too
 		runtime.KeepAlive(one)
-		s.lib.call("clReleaseEvent", e)
+		if i < len(events)-len(marks) {
+			s.lib.call("clReleaseEvent", e)
+		}
 	}
 	for _, q := range flushed {
 		s.lib.call("clReleaseCommandQueue", q)
@@ -535,6 +538,7 @@ func (s *Session) drainNow() {
 	s.mu.Lock()
 	for _, m := range marks {
 		m.on.drained = max(m.on.drained, m.all)
+		s.leave(m.event)
 	}
 	s.mu.Unlock()
 }

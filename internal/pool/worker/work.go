@@ -86,6 +86,42 @@ func (s *Session) mark(q *object) (mark, int32) {
 	return m, bad
 }
 
+// leaves is the event of a marker, and whether nobody here needs it any more.
+type leaves struct {
+	event    uintptr
+	unneeded bool
+}
+
+// follow has leave give the event of a marker back. The caller has the lock.
+func (s *Session) follow(m mark) mark {
+	if s.lib.marksAll {
+		s.left = append(s.left, leaves{event: m.event})
+	}
+	return m
+}
+
+// leave gives the event of a marker back, once the driver is through with it. The caller has the lock.
+func (s *Session) leave(e uintptr) {
+	if i := slices.IndexFunc(s.left, func(l leaves) bool { return l.event == e }); i >= 0 {
+		s.left[i].unneeded = true
+	} else {
+		s.lib.call("clReleaseEvent", e)
+	}
+	s.left = slices.DeleteFunc(s.left, func(l leaves) bool {
+		over := l.unneeded && s.isThrough(l.event)
+		if over {
+			s.lib.call("clReleaseEvent", l.event)
+		}
+		return over
+	})
+}
+
+// isThrough reports whether the driver is through with an event, which only this worker
+// refers to beside it: a moment after that is said to be done, as it tells who waited.
+func (s *Session) isThrough(e uintptr) bool {
+	return s.eventStatus(e) <= clSuccess && s.lib.number("clGetEventInfo", e, clEventReferences)&0xFFFFFFFF <= 1
+}
+
 // rests reports whether the device is known to have done all that it was given, but
 // for what waits for the program itself, and whether that can be known: what queues had
 // that the program has released cannot. The turn is locked.
@@ -117,7 +153,7 @@ func (s *Session) rests() (done, can bool) {
 				return false, false
 			}
 			m.given = given
-			s.marks = append(s.marks, m)
+			s.marks = append(s.marks, s.follow(m))
 			s.lib.call("clFlush", q.ptr)
 		}
 	}
@@ -139,7 +175,7 @@ func (s *Session) rests() (done, can bool) {
 
 func (s *Session) unmark() {
 	for _, m := range s.marks {
-		s.lib.call("clReleaseEvent", m.event)
+		s.leave(m.event)
 	}
 	s.marks = s.marks[:0]
 }
