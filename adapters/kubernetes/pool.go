@@ -103,14 +103,10 @@ func tooOld(server string) bool {
 
 // putPasses has the pod of an attempt find its newest passes. They go with its Job.
 func (d *Driver) putPasses(ctx context.Context, c *clients, job string, uid types.UID, a *adapterv1.Attempt) error {
-	var list []pool.Pass
-	for _, p := range a.Pool.GetPasses() {
-		list = append(list, pool.Pass{Slice: p.SliceId, Addresses: p.Addresses, Host: p.Host, Ticket: p.Ticket, Key: p.TicketKey})
-	}
-	if len(list) == 0 {
+	if len(a.Pool.GetPasses()) == 0 {
 		return nil
 	}
-	text, err := json.Marshal(list)
+	text, err := pool.PassesText(a.Pool.Passes)
 	if err != nil {
 		return fmt.Errorf("passes of %s: %w", a.AttemptId, err)
 	}

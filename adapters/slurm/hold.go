@@ -23,9 +23,6 @@ import (
 // holdWord in a job's comment: its command is to stand still.
 const holdWord = "hold"
 
-// poolWord in a job's comment: its command waits for shares of the accelerator pool.
-const poolWord = "pool"
-
 // How often the loop signals a script whose command is not as wanted, and how
 // long it looks without pause for what comes of a signal.
 const (

@@ -1,9 +1,7 @@
 package slurm
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 	"time"
@@ -20,10 +18,10 @@ import (
 // new ones every few seconds until one was redeemed. Those that the attempt came
 // with are in the script; newer ones the driver puts into the folder, once the
 // script has made it. Until the command begins the attempt is told as waiting.
-const (
-	shares = ".shares" // folder of what programs find them by
-	passes = ".passes" // the newest
-)
+const passes = ".passes" // the newest; .shares is the folder of what programs find shares by
+
+// poolWord in a job's comment: its command waits for shares.
+const poolWord = "pool"
 
 // sharesMost is how long a job that has begun waits for shares: a little longer than
 // `yunhe pool exec --passes` does, which ends it then.
@@ -42,25 +40,12 @@ func (d *Driver) sharesRefused(a *adapterv1.Attempt) string {
 	return ""
 }
 
-// passesOf are an attempt's passes as `yunhe pool exec` reads them.
-func passesOf(a *adapterv1.Attempt) ([]byte, error) {
-	var list []pool.Pass
-	for _, p := range a.Pool.GetPasses() {
-		list = append(list, pool.Pass{Slice: p.SliceId, Addresses: p.Addresses, Host: p.Host, Ticket: p.Ticket, Key: p.TicketKey})
-	}
-	b, err := json.Marshal(list)
-	if err != nil {
-		return nil, fmt.Errorf("passes of %s: %w", a.AttemptId, err)
-	}
-	return b, nil
-}
-
 // renew has an attempt that was submitted find its newest passes.
 func (d *Driver) renew(a *adapterv1.Attempt) {
 	if d.folder == nil || len(a.Pool.GetPasses()) == 0 {
 		return
 	}
-	text, err := passesOf(a)
+	text, err := pool.PassesText(a.Pool.Passes)
 	if err == nil {
 		err = d.folder.putPasses(a.AttemptId, text)
 	}
@@ -99,7 +84,7 @@ func (p plan) takeShares() (take, find string, err error) {
 	if a.Pool == nil {
 		return "", "", nil
 	}
-	text, err := passesOf(a)
+	text, err := pool.PassesText(a.Pool.Passes)
 	if err != nil {
 		return "", "", err
 	}

@@ -22,39 +22,30 @@ func TestBeside(t *testing.T) {
 	vendors := w.vendors("one", "pocl.icd")
 	_, stop := w.node("n1", vendors)
 	w.online(1)
-	_, err := w.bench.API.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
-	must(t, err)
+	w.group()
 	command := func(args ...string) *exec.Cmd {
 		return w.bench.Yunhe(context.WithoutCancel(t.Context()), "", nil, args...)
 	}
-	yunhe := func(args ...string) string {
-		t.Helper()
-		out, err := command(args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("yunhe %s: %v: %s", strings.Join(args, " "), err, out)
-		}
-		return string(out)
-	}
-	id := regexp.MustCompile(`job_\w+`).FindString(yunhe("job", "submit", "--name", "beside", "--image", "host", "--spec", "small", "--env", "OCL_ICD_FILENAMES=none", "--env", "FLAVOR=plum",
+	id := regexp.MustCompile(`job_\w+`).FindString(w.yunhe("job", "submit", "--name", "beside", "--image", "host", "--spec", "small", "--env", "OCL_ICD_FILENAMES=none", "--env", "FLAVOR=plum",
 		"--pool", "compute=40,memory=64MiB,group=g", "--add-file", w.bench.Program+":program", "--command", "env >own; ./program add 3; while [ ! -e go ]; do sleep 0.2; done; ./program add 3"))
 	running := func() []*poolv1.Slice {
 		res, err := w.bench.API.ListSlices(t.Context(), &poolv1.ListSlicesRequest{States: []poolv1.Slice_State{poolv1.Slice_STATE_RUNNING}})
 		must(t, err)
 		return res.Slices
 	}
-	w.until("its own command has computed", func() bool { return strings.Contains(yunhe("job", "logs", id), "sum ") })
+	w.until("its own command has computed", func() bool { return strings.Contains(w.yunhe("job", "logs", id), "sum ") })
 	native := exec.Command(w.bench.Program, "add", "3")
 	native.Env = append(os.Environ(), "OCL_ICD_VENDORS="+vendors)
 	sum, err := native.Output()
 	must(t, err)
 	computes := func(when string) {
 		t.Helper()
-		if got := yunhe("job", "exec", id, "--", "./program", "add", "3"); got != string(sum) {
+		if got := w.yunhe("job", "exec", id, "--", "./program", "add", "3"); got != string(sum) {
 			t.Errorf("%s it says %q, natively %q", when, got, sum)
 		}
 	}
 	computes("beside the run")
-	if got := yunhe("job", "exec", id, "--", "./program", "fill", "100"); got != "buffers 64 error -4\n" {
+	if got := w.yunhe("job", "exec", id, "--", "./program", "fill", "100"); got != "buffers 64 error -4\n" {
 		t.Errorf("of the slice's 64 MiB it has %q", got)
 	}
 
@@ -70,7 +61,7 @@ func TestBeside(t *testing.T) {
 		}
 		return out
 	}
-	own, its := vars(yunhe("job", "exec", id, "--", "cat", "own")), vars(yunhe("job", "exec", id, "--", "env"))
+	own, its := vars(w.yunhe("job", "exec", id, "--", "cat", "own")), vars(w.yunhe("job", "exec", id, "--", "env"))
 	for name := range own {
 		if its[name] != own[name] {
 			t.Errorf("%s is %q, for the run's own command %q", name, its[name], own[name])
@@ -95,7 +86,7 @@ func TestBeside(t *testing.T) {
 	computes("beside another")
 	_, stopNext := w.node("n2", vendors)
 	w.online(2)
-	yunhe("pool", "slice", "migrate", list[0].SliceId, "--to", "n2")
+	w.yunhe("pool", "slice", "migrate", list[0].SliceId, "--to", "n2")
 	w.until("it is at the other node only", func() bool { x := running(); return len(x) == 1 && x[0].NodeId == "n2" && x[0].Programs == 1 })
 	stop()
 	computes("where the slice has gone")
@@ -110,7 +101,7 @@ func TestBeside(t *testing.T) {
 	if out, err := command("job", "exec", id, "--", "./program", "add", "3").CombinedOutput(); err == nil || !strings.Contains(string(out), "yunhe pool: there is no slice: it has ended, or has no place yet") {
 		t.Errorf("who comes when the slice has ended: %v: %s", err, out)
 	}
-	yunhe("job", "exec", id, "--", "touch", "go")
+	w.yunhe("job", "exec", id, "--", "touch", "go")
 	if out, err := command("job", "wait", id).CombinedOutput(); err == nil {
 		t.Errorf("the run's own command computed: %s", out)
 	}

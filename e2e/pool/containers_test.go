@@ -1,7 +1,6 @@
 package pool_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -23,20 +22,12 @@ func TestContainers(t *testing.T) {
 	}
 	w := open(t, false)
 	w.lend(w.vendors("one", "pocl.icd"), "n1", "n2")
-	yunhe := func(args ...string) string {
-		t.Helper()
-		out, err := w.bench.Yunhe(context.WithoutCancel(t.Context()), "", nil, args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("yunhe %s: %v: %s", strings.Join(args, " "), err, out)
-		}
-		return string(out)
-	}
 	ids := map[string]string{}
 	// submit has a job compute until it is told to end.
 	submit := func(name, shares, program string) {
 		t.Helper()
 		const until = `mkfifo f && exec 3<>f && { (while [ ! -e go ]; do sleep 0.2; done; echo >&3) & ./program `
-		out := yunhe("job", "submit", "--name", name, "--image", "host", "--spec", "small", "--pool", shares, "--add-file", w.bench.Program+":program", "--command", until+program+" <f; }")
+		out := w.yunhe("job", "submit", "--name", name, "--image", "host", "--spec", "small", "--pool", shares, "--add-file", w.bench.Program+":program", "--command", until+program+" <f; }")
 		if ids[name] = regexp.MustCompile(`job_\w+`).FindString(out); ids[name] == "" {
 			t.Fatalf("submitted as %q", out)
 		}
@@ -59,9 +50,9 @@ func TestContainers(t *testing.T) {
 	}
 	result := func(name, want string) {
 		t.Helper()
-		yunhe("job", "exec", ids[name], "--", "touch", "go")
-		yunhe("job", "wait", ids[name]) // which fails if the job does
-		if log := yunhe("job", "logs", ids[name]); !strings.Contains(log, want) {
+		w.yunhe("job", "exec", ids[name], "--", "touch", "go")
+		w.yunhe("job", "wait", ids[name]) // which fails if the job does
+		if log := w.yunhe("job", "logs", ids[name]); !strings.Contains(log, want) {
 			t.Errorf("%s printed %q, want %q", name, log, want)
 		}
 	}

@@ -55,8 +55,7 @@ func openCUDA(t *testing.T) *cudaWorld {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	_, err := w.bench.API.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
-	must(t, err)
+	w.group()
 	return w
 }
 

@@ -225,8 +225,24 @@ func (w *world) lend(vendors string, nodes ...string) {
 		w.node(name, vendors)
 	}
 	w.online(len(nodes))
+	w.group()
+}
+
+// group makes group g.
+func (w *world) group() {
+	w.t.Helper()
 	_, err := w.bench.API.SetPoolGroup(w.t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
 	must(w.t, err)
+}
+
+// yunhe is what the command says, which must not fail.
+func (w *world) yunhe(args ...string) string {
+	w.t.Helper()
+	out, err := w.bench.Yunhe(context.WithoutCancel(w.t.Context()), "", nil, args...).CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("yunhe %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
 }
 
 // until waits for something that is asked for again and again.

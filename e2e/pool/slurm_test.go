@@ -1,7 +1,6 @@
 package pool_test
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -53,15 +52,6 @@ func (w *world) slurm() *hpc {
 	return h
 }
 
-func (h *hpc) yunhe(args ...string) string {
-	h.t.Helper()
-	out, err := h.bench.Yunhe(context.WithoutCancel(h.t.Context()), "", nil, args...).CombinedOutput()
-	if err != nil {
-		h.t.Fatalf("yunhe %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
 // submit has a job compute there.
 func (h *hpc) submit(shares, program, command string) string {
 	h.t.Helper()
@@ -106,8 +96,7 @@ func TestSlurm(t *testing.T) {
 	vendors := w.vendors("one", "pocl.icd")
 	_, stop := w.node("n1", vendors)
 	w.online(1)
-	_, err := w.bench.API.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
-	must(t, err)
+	w.group()
 	h := w.slurm()
 	const walks = `mkfifo f && exec 3<>f && { (while [ ! -e go ]; do sleep 0.2; done; echo >&3) & ./program walk 4 <f; }`
 
@@ -119,7 +108,7 @@ func TestSlurm(t *testing.T) {
 		return x != nil && x.DeviceMicros > 0 && x.MemoryUsedBytes > 0
 	})
 	x := h.slice(first, poolv1.Slice_STATE_RUNNING)
-	_, err = w.bench.API.ResizeSlice(t.Context(), &poolv1.ResizeSliceRequest{SliceId: x.SliceId, ComputePercent: 60, MemoryMib: 48})
+	_, err := w.bench.API.ResizeSlice(t.Context(), &poolv1.ResizeSliceRequest{SliceId: x.SliceId, ComputePercent: 60, MemoryMib: 48})
 	must(t, err)
 	folder := func(job string) string {
 		t.Helper()

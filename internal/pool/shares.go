@@ -2,6 +2,8 @@ package pool
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +33,28 @@ type Pass struct {
 	Host      string   `json:"host"` // names the node's machine
 	Ticket    string   `json:"ticket"`
 	Key       string   `json:"key"`
+}
+
+// SentPass is a pass as the platform sends it to centers.
+type SentPass interface {
+	GetSliceId() string
+	GetAddresses() []string
+	GetHost() string
+	GetTicket() string
+	GetTicketKey() string
+}
+
+// PassesText are passes as what redeems a run's reads them (PassesVariable).
+func PassesText[P SentPass](sent []P) ([]byte, error) {
+	var list []Pass
+	for _, p := range sent {
+		list = append(list, Pass{Slice: p.GetSliceId(), Addresses: p.GetAddresses(), Host: p.GetHost(), Ticket: p.GetTicket(), Key: p.GetTicketKey()})
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("encode passes: %w", err)
+	}
+	return b, nil
 }
 
 // Redeem begins the slice's task at the first address that answers: its Unix

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,13 +51,9 @@ func (a *Agent) share(spec *sandbox.Spec, p *adapterv1.PoolShares) error {
 	if !a.lends {
 		return fault.New(fault.Unimplemented, "this gateway gives runs no shares of the accelerator pool")
 	}
-	var passes []pool.Pass
-	for _, x := range p.Passes {
-		passes = append(passes, pool.Pass{Slice: x.SliceId, Addresses: x.Addresses, Host: x.Host, Ticket: x.Ticket, Key: x.TicketKey})
-	}
-	b, err := json.Marshal(passes)
+	b, err := pool.PassesText(p.Passes)
 	if err != nil {
-		return fmt.Errorf("encode passes: %w", err)
+		return err
 	}
 	if root := cmp.Or(spec.RootFS, "/"); p.Api != pool.CUDA {
 		if path := pool.SearchPath(root, spec.Env["LD_LIBRARY_PATH"], filepath.Join(poolLibrary, pool.LoaderFolder)); path != "" {
