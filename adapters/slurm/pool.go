@@ -118,9 +118,14 @@ const findShares = `	export OCL_ICD_VENDORS="$dir/.shares/@VENDORS" @VARIABLE="$
 const findCUDA = `	export OCL_ICD_VENDORS="$dir/.shares/@VENDORS" @VARIABLE="$dir/.shares/@FILE" LD_PRELOAD="$dir/.shares/@LIBRARY${LD_PRELOAD:+:$LD_PRELOAD}"
 `
 
-// giveShares ends them, after the command; what there is to say of them is in the log.
+// giveShares ends them, after the command; what there is to say of them is in the log. A
+// command that fails because they have ended may do so before who holds them has said it.
 const giveShares = `
 if [ -d "$dir/.shares" ]; then
+	for _ in 1 2 3 4 5 6 7 8 9 10; do
+		[ "$code" != 0 ] && [ "$why" = done ] && [ ! -e "$dir/.shares/over" ] || break
+		sleep 0.1
+	done
 	[ ! -e "$dir/.shares/over" ] || cat -- "$dir/.shares/said" >>"$dir/log"
 	exec 9>&-
 	rm -f -- "$dir/.passes" # a newer one
