@@ -268,12 +268,13 @@ describe("console", { skip, timeout: 600_000 }, () => {
   test("a center is drained and put back into use", { skip: fixture }, async () => {
     await page.goto(`${url}/centers`);
     await page.locator(".ant-table-tbody a.yh-job-link").first().click();
-    await page.getByTestId("drain").click();
-    await page.getByRole("tooltip").getByRole("button", { name: "Drain" }).click();
-    await page.locator(".yh-head .yh-state", { hasText: "Drained" }).waitFor();
-    await page.getByRole("button", { name: "Put back into use" }).click();
-    await page.getByRole("tooltip").getByRole("button", { name: "Put back into use" }).click();
-    await page.locator(".yh-head .yh-state", { hasText: "Available" }).waitFor();
+    const change = async (what, becomes) => {
+      await page.getByRole("button", { name: what }).click();
+      await page.getByRole("tooltip").getByRole("button", { name: what }).click();
+      await page.locator(".yh-head .yh-state", { hasText: becomes }).waitFor();
+    };
+    await change("Drain", "Drained");
+    await change("Put back into use", "Available");
   });
 
   test("the policy set is changed and changed back", { skip: fixture }, async () => {

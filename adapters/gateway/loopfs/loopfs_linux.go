@@ -43,7 +43,7 @@ func Make(ctx context.Context, file string, owner int, size int64) error {
 	if free < size {
 		return fmt.Errorf("the file system has room for %d bytes, %d are wanted", free, size)
 	}
-	if err := keep(ctx, file, (free-size)/block); err != nil {
+	if err := keep(ctx, f, (free-size)/block); err != nil {
 		return err
 	}
 	return f.Sync()
@@ -93,9 +93,15 @@ func prepare(file string) (free int64, err error) {
 	return r.Free, err
 }
 
-// keep holds blocks back that commands may not have: they are not root.
-func keep(ctx context.Context, file string, blocks int64) error {
-	return tool(ctx, "tune2fs", "-r", strconv.FormatInt(blocks, 10), file)
+// keep holds blocks back that commands may not have: they are not root. The caller has
+// locked the file and closed its mounts: until the kernel is through with those it writes
+// what it knows, over what a tool does meanwhile.
+func keep(ctx context.Context, f *os.File, blocks int64) error {
+	const within = 30 * time.Second
+	if !isLeft(ctx, f, within) {
+		return fault.New(fault.Unavailable, "%s is still mounted after %v", f.Name(), within)
+	}
+	return tool(ctx, "tune2fs", "-r", strconv.FormatInt(blocks, 10), f.Name())
 }
 
 // Grow gives a file system more room; one that has it is left as it is. It
@@ -120,7 +126,7 @@ func Grow(ctx context.Context, file string, size int64) error {
 		if !errors.Is(err, unix.EPERM) {
 			return err
 		}
-		if !isLeft(ctx, f) {
+		if !isLeft(ctx, f, time.Second) {
 			return fault.Wrap(fault.Unavailable, err, "it grows when no run has it: the gateway lacks CAP_SYS_RESOURCE")
 		}
 	}
@@ -130,21 +136,21 @@ func Grow(ctx context.Context, file string, size int64) error {
 	if err := tool(ctx, "resize2fs", file); err != nil {
 		return err
 	}
-	if err := keep(ctx, file, 0); err != nil {
+	if err := keep(ctx, f, 0); err != nil {
 		return err
 	}
 	r, err := look(f)
 	if err == nil {
-		err = keep(ctx, file, max(0, r.Used+r.Free-size)/block)
+		err = keep(ctx, f, max(0, r.Used+r.Free-size)/block)
 	}
 	return errors.Join(err, f.Sync())
 }
 
-// isLeft reports whether nobody has a file system, a moment later: the kernel unmounts
-// what was closed after the call that does so.
-func isLeft(ctx context.Context, f *os.File) bool {
-	const moment, look = time.Second, 20 * time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, moment)
+// isLeft reports whether nobody has a file system, a while later at most: the kernel
+// unmounts what was closed after the call that does so.
+func isLeft(ctx context.Context, f *os.File, within time.Duration) bool {
+	const look = 5 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
 		dev, err := bound(f)

@@ -3,6 +3,7 @@ package loopfs_test
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -109,6 +110,42 @@ func TestMake(t *testing.T) {
 	if st, err := os.Stat(file); err != nil || st.Size() != 0 {
 		t.Errorf("refused, it has taken %v, %v", st.Size(), err)
 	}
+}
+
+// They have it also when the kernel unmounts late, as it does while many are made and
+// the machine starts processes.
+func TestMakeMany(t *testing.T) {
+	t.Parallel()
+	disk(t, 4*mib) // or this machine makes none
+	stop := make(chan struct{})
+	var busy, made sync.WaitGroup
+	for range 6 {
+		busy.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = exec.Command("true").Run()
+				}
+			}
+		})
+	}
+	for range 4 {
+		made.Go(func() {
+			for range 20 {
+				file := filepath.Join(t.TempDir(), "disk")
+				if err := loopfs.Make(t.Context(), file, 65533, 8*mib); err != nil {
+					t.Error(err)
+				} else if r, err := loopfs.Look(file); err != nil || r.Free != 8*mib {
+					t.Errorf("made for %d: %+v, %v", 8*mib, r, err)
+				}
+			}
+		})
+	}
+	made.Wait()
+	close(stop)
+	busy.Wait()
 }
 
 // However many use it at once, they see one file system, on one device that

@@ -102,15 +102,18 @@ function DrainButton({ center }: { center: Center }) {
       next.drained = drained;
       return registry.updateCenter({ center: next }, call());
     },
-    onSuccess: async (_, drained) => {
+    onSuccess: (now, drained) => {
       void message.success(t(drained ? "center.drainDone" : "center.undrainDone"));
-      await client.invalidateQueries({ queryKey: ["centers"] });
+      client.setQueryData(["centers", center.aiCenterId], now);
+      void client.invalidateQueries({ queryKey: ["centers"] });
     },
     onError: (error) => void message.error(messageOf(error)),
   });
   const drain = !center.drained;
   return (
+    // Once the center is another, a question that is still open asks what nobody was asked.
     <Popconfirm
+      key={String(drain)}
       title={t(drain ? "center.drainTitle" : "center.undrainTitle", { name: center.name })}
       description={t(drain ? "center.drainHelp" : "center.undrainHelp")}
       okText={t(drain ? "center.drain" : "center.undrain")}
