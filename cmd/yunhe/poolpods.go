@@ -132,7 +132,7 @@ func writeSlices(path string, tasks []*agent.Task) (*sliceFile, error) {
 func (f *sliceFile) write() error {
 	var text strings.Builder
 	for i, t := range f.tasks {
-		for _, line := range pool.Environment(i, f.at[i], t.ID, t.Token) {
+		for _, line := range pool.Environment(i, t.API, f.at[i], t.ID, t.Token) {
 			text.WriteString(line + "\n")
 		}
 	}

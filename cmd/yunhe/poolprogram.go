@@ -111,7 +111,7 @@ func (c *cli) runOn(ctx context.Context, tasks []*agent.Task, by finds, args []s
 	}
 	cmd.Env = append(append(cmd.Env, "OCL_ICD_VENDORS="+by.vendors), by.env...)
 	for i, t := range tasks {
-		cmd.Env = append(cmd.Env, pool.Environment(i, t.At, t.ID, t.Token)...)
+		cmd.Env = append(cmd.Env, pool.Environment(i, t.API, t.At, t.ID, t.Token)...)
 	}
 	err := c.await(ctx, cmd, over)
 	end, killed := signalOf(err)

@@ -279,7 +279,7 @@ func (s *system) on(t *testing.T, at string, args ...string) *exec.Cmd {
 	task, token, err := c.Run(pool.Spec{Compute: 20, Memory: 300 << 20})
 	must(t, err)
 	cmd := exec.Command(s.program, args...)
-	cmd.Env = append(append(os.Environ(), "OCL_ICD_VENDORS="+vendors), pool.Environment(0, at, task.ID, token)...)
+	cmd.Env = append(append(os.Environ(), "OCL_ICD_VENDORS="+vendors), pool.Environment(0, pool.OpenCL, at, task.ID, token)...)
 	return cmd
 }
 

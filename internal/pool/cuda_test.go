@@ -70,7 +70,7 @@ func (n cudaNode) share(t *testing.T, s pool.Spec) (pool.Task, func(args ...stri
 
 func (n cudaNode) run(t *testing.T, at, task, token string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), n.program, args...)
-	cmd.Env = append(append(os.Environ(), "LD_PRELOAD="+n.library, "LD_LIBRARY_PATH="+n.driver), pool.Environment(0, at, task, token)...)
+	cmd.Env = append(append(os.Environ(), "LD_PRELOAD="+n.library, "LD_LIBRARY_PATH="+n.driver), pool.Environment(0, pool.CUDA, at, task, token)...)
 	return cmd
 }
 

@@ -95,7 +95,7 @@ func TestCUDAMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program, "proc", "hold", "1")
-	cmd.Env = append(append(os.Environ(), "LD_PRELOAD="+library, "LD_LIBRARY_PATH="+driver), pool.Environment(0, at, task.ID, token)...)
+	cmd.Env = append(append(os.Environ(), "LD_PRELOAD="+library, "LD_LIBRARY_PATH="+driver), pool.Environment(0, pool.CUDA, at, task.ID, token)...)
 	h := hold(t, cmd)
 	if got := h.line(t); got != "holds 0" {
 		t.Fatal(got)

@@ -57,7 +57,7 @@ func (n remoteNode) share(t *testing.T, at string, s pool.Spec) (pool.Task, func
 	task, token := ask(t, at, s)
 	return task, func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), n.far, args...)
-		cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(n.remote, "", "")...), pool.Environment(0, at, task.ID, token)...)
+		cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(n.remote, "", "")...), pool.Environment(0, pool.CUDA, at, task.ID, token)...)
 		return cmd
 	}
 }
@@ -196,17 +196,20 @@ func TestCUDARemoteFinds(t *testing.T) {
 		}
 	}
 	const want = `cuMemAlloc 12040: 0 0 right
-cuMemAlloc 2000: 500 2 right
+cuMemAlloc 2000: 0 0 right
+cuMemAllocAsync 11010: 0 2 right
+cuLinkCreate 6000: 0 0 right
+cuStreamWaitValue32 11060: 0 0 right
 cuCtxCreate 11000: 0 0 right
 cuCtxCreate 12000: 0 0 right
 cuLaunchKernel 12000: 0 0 right
 cuMemcpyHtoD 12000: 0 0 right
 cuGraphInstantiate 12000: 0 0 right
 cuGraphInstantiate 11000: 0 0 right
-cuNobody 12000: 500 1 right
+cuNobody 12000: 0 1 right
 cuGetProcAddress 12000: 0 0 right
 cuGetProcAddress 11040: 0 0 right
-table 500
+table 1
 peer 0 0, managed 801
 registered 0 712, 0 1
 unregistered 0 713 1
@@ -214,12 +217,29 @@ pointer 0 2, 0 1, 0 5000
  by the stream
 called 0 1
 its own stream 40 49
+before: no shape 1, wrong 1 1 1 1 400, right 70 79
 attribute 16: 132
 attribute 75: 9
 attribute 83: 0
 `
 	if got := output(t, run("proc")); got != want {
 		t.Errorf("\n%s", differ(got, want))
+	}
+}
+
+// TestCUDARemoteOpenCL: a program on a slice of CUDA that looks for OpenCL, too, finds
+// none, and nothing is asked of the slice's worker.
+func TestCUDARemoteOpenCL(t *testing.T) {
+	n := startRemote(t)
+	task, token := ask(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 100, Memory: 64 * mib})
+	b, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), b.program, "add")
+	cmd.Env = append(append(os.Environ(), "OCL_ICD_VENDORS="+b.vendors), pool.Environment(0, pool.CUDA, n.tcp, task.ID, token)...)
+	if out, err := cmd.CombinedOutput(); err == nil || string(out) != "failed platform -1001\n" {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
@@ -231,7 +251,7 @@ func TestCUDARemoteMemory(t *testing.T) {
 	task, token := ask(t, n.unix, pool.Spec{Device: "cuda-0", Compute: 50, Memory: 100 * mib})
 	run := func(at string, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), n.far, args...)
-		cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(n.remote, "", "")...), pool.Environment(0, at, task.ID, token)...)
+		cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(n.remote, "", "")...), pool.Environment(0, pool.CUDA, at, task.ID, token)...)
 		return cmd
 	}
 	if got := output(t, run(n.tcp, "fill")); got != "filled 100, error 2\nagain 0\n" {
@@ -363,7 +383,7 @@ func TestCUDARemoteRefused(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), n.far, "late")
 		cmd.Env = append(os.Environ(), pool.RemoteCUDAEnvironment(n.remote, "", "")...)
 		if x[0] != "" {
-			cmd.Env = append(cmd.Env, pool.Environment(0, n.tcp, x[0], x[1])...)
+			cmd.Env = append(cmd.Env, pool.Environment(0, pool.CUDA, n.tcp, x[0], x[1])...)
 		}
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "error 100") {
 			t.Errorf("%v: %v: %s", x, err, out)
@@ -445,7 +465,7 @@ func TestCUDARemoteReplace(t *testing.T) {
 	tcp, _, _ = strings.Cut("tcp:"+tcp, " ")
 	task, token := ask(t, s.unix, pool.Spec{Device: "cuda-1", Compute: 50, Memory: 64 * mib})
 	cmd := exec.CommandContext(t.Context(), n.far, "hold", "60")
-	cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(n.remote, "", "")...), pool.Environment(0, tcp, task.ID, token)...)
+	cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(n.remote, "", "")...), pool.Environment(0, pool.CUDA, tcp, task.ID, token)...)
 	h := hold(t, cmd)
 	h.line(t)
 	s.tell(syscall.SIGUSR1)
@@ -476,7 +496,7 @@ func TestCUDARemoteSanitized(t *testing.T) {
 	task, token := ask(t, n.tcp, pool.Spec{Device: "cuda-1", Compute: 100, Memory: 400 * mib})
 	for _, args := range [][]string{{"compute", n.elf}, {"copies"}, {"streams"}, {"memory"}, {"jit"}, {"threads", "4"}, {"wrong"}, {"late"}} {
 		cmd := exec.CommandContext(t.Context(), program, args...)
-		cmd.Env = append(append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0"), pool.Environment(0, n.tcp, task.ID, token)...)
+		cmd.Env = append(append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0"), pool.Environment(0, pool.CUDA, n.tcp, task.ID, token)...)
 		if got, want := output(t, cmd), n.native(t, args...); got != want {
 			t.Errorf("%s:\n%s", args[0], differ(got, want))
 		}

@@ -30,7 +30,7 @@ func TestSliceFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), pool.SliceFile)
 	put := func(at string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(strings.Join(pool.Environment(0, at, task.ID, token), "\n")+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(strings.Join(pool.Environment(0, pool.OpenCL, at, task.ID, token), "\n")+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

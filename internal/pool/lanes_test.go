@@ -136,7 +136,7 @@ func TestLanesEnd(t *testing.T) {
 	s := pool.Spec{Device: "opencl-0", Compute: 10, Memory: 64 * mib}
 	first, token := ask(t, a.tcp, s)
 	second, token2 := ask(t, far.at, s)
-	fails := keeps(t, with(t, append(pool.Environment(0, a.tcp, first.ID, token), pool.Environment(1, far.at, second.ID, token2)...)))
+	fails := keeps(t, with(t, append(pool.Environment(0, pool.OpenCL, a.tcp, first.ID, token), pool.Environment(1, pool.OpenCL, far.at, second.ID, token2)...)))
 	at, to := a, c
 	for i := range 6 {
 		was := far.lanes.Load()

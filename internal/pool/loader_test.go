@@ -129,7 +129,7 @@ func TestLoaderAlone(t *testing.T) {
 	run := func(args ...string) (string, error) {
 		path := pool.SearchPath(root, "/opt/lib", "/pool/"+pool.LoaderFolder)
 		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-		cmd.Dir, cmd.SysProcAttr, cmd.Env = "/", &syscall.SysProcAttr{Chroot: root}, append(pool.Environment(0, n.tcp, task.ID, token), "LD_LIBRARY_PATH="+path)
+		cmd.Dir, cmd.SysProcAttr, cmd.Env = "/", &syscall.SysProcAttr{Chroot: root}, append(pool.Environment(0, pool.OpenCL, n.tcp, task.ID, token), "LD_LIBRARY_PATH="+path)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}

@@ -216,7 +216,7 @@ func program(t *testing.T, at, task, token string, args ...string) *exec.Cmd {
 		args = append([]string{b.program}, args...)
 	}
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Env = append(append(os.Environ(), "OCL_ICD_VENDORS="+b.vendors), pool.Environment(0, at, task, token)...)
+	cmd.Env = append(append(os.Environ(), "OCL_ICD_VENDORS="+b.vendors), pool.Environment(0, pool.OpenCL, at, task, token)...)
 	return cmd
 }
 

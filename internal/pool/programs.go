@@ -209,14 +209,19 @@ func Leads(variable string) bool {
 	return strings.HasPrefix(variable, "YUNHE_POOL_") && variable != TransportVariable || strings.HasPrefix(variable, "OCL_ICD_")
 }
 
-// Environment is what a program finds its shares by: the i-th, from 0, with the
-// node's address, its task and the task's token.
-func Environment(i int, at, task, token string) []string {
+// Environment is what a program finds its shares by: the i-th, from 0, with its
+// interface, the node's address, its task and the task's token. A share of CUDA's is
+// none to the client library of OpenCL, which the same program may load.
+func Environment(i int, api, at, task, token string) []string {
 	more := ""
 	if i > 0 {
 		more = fmt.Sprintf("_%d", i+1)
 	}
-	return []string{"YUNHE_POOL_ADDRESS" + more + "=" + at, "YUNHE_POOL_TASK" + more + "=" + task, "YUNHE_POOL_TOKEN" + more + "=" + token}
+	env := []string{"YUNHE_POOL_ADDRESS" + more + "=" + at, "YUNHE_POOL_TASK" + more + "=" + task, "YUNHE_POOL_TOKEN" + more + "=" + token}
+	if api == CUDA {
+		env = append(env, "YUNHE_POOL_API="+api)
+	}
+	return env
 }
 
 // version is the beginning of the SHA-256 of a program, "" if this build has none.

@@ -161,7 +161,7 @@ func TestSVMMoves(t *testing.T) {
 	var env []string
 	for i, at := range []string{a.tcp, b.tcp} {
 		task, token := ask(t, at, pool.Spec{Device: "opencl-0", Compute: 10, Weighted: true, Memory: 64 * mib})
-		tasks, env = append(tasks, task), append(env, pool.Environment(i, at, task.ID, token)...)
+		tasks, env = append(tasks, task), append(env, pool.Environment(i, pool.OpenCL, at, task.ID, token)...)
 	}
 	cmd := program(t, "", "", "", svm, "walk", "4", "all")
 	cmd.Env = append(cmd.Env, env...)

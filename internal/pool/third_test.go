@@ -151,7 +151,7 @@ func TestThirdParty(t *testing.T) {
 					}
 					return err
 				})
-				pooled(t, pool.Environment(0, a.tcp, task.ID, token), 1)
+				pooled(t, pool.Environment(0, pool.OpenCL, a.tcp, task.ID, token), 1)
 				stop()
 				m.check(t, "resized")
 				var k pool.Task
@@ -184,7 +184,7 @@ func TestThirdParty(t *testing.T) {
 					}
 					return err
 				})
-				pooled(t, pool.Environment(0, a.tcp, task.ID, token), 1)
+				pooled(t, pool.Environment(0, pool.OpenCL, a.tcp, task.ID, token), 1)
 				stop()
 				m.check(t, "moved")
 				if t.Failed() {
@@ -237,7 +237,7 @@ func shares(t *testing.T, s pool.Spec, at ...string) (env []string) {
 	t.Helper()
 	for i, x := range at {
 		task, token := ask(t, x, s)
-		env = append(env, pool.Environment(i, x, task.ID, token)...)
+		env = append(env, pool.Environment(i, pool.OpenCL, x, task.ID, token)...)
 	}
 	return env
 }

@@ -142,7 +142,7 @@ func (r *real) over(tasks []*agent.Task, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(r.t.Context(), b.program, args...)
 	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+b.vendors)
 	for i, k := range tasks {
-		cmd.Env = append(cmd.Env, pool.Environment(i, k.At, k.ID, k.Token)...)
+		cmd.Env = append(cmd.Env, pool.Environment(i, k.API, k.At, k.ID, k.Token)...)
 	}
 	return cmd
 }

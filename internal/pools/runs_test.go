@@ -274,7 +274,7 @@ func TestJobsCUDA(t *testing.T) {
 		library, err := pool.RemoteCUDA(t.TempDir())
 		must(t, err)
 		cmd := exec.CommandContext(t.Context(), program, "fill")
-		cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(library, "", "")...), pool.Environment(0, task.At, task.ID, task.Token)...)
+		cmd.Env = append(append(os.Environ(), pool.RemoteCUDAEnvironment(library, "", "")...), pool.Environment(0, pool.CUDA, task.At, task.ID, task.Token)...)
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "filled 37, error 2\nagain 0\n" || task.API != pool.CUDA {
 			t.Errorf("on a device of %s: %v: %s", task.API, err, out)
 		}

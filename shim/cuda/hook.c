@@ -67,7 +67,7 @@ __attribute__((visibility("default"))) void *dlopen(const char *name, int how) {
  * function is known by its address, which says which version it is. A driver that
  * gives other addresses than it exports is taken at its word for the name. */
 CUresult yc_proc_address(CUresult result, const char *name, void **f, int version, uint64_t flags) {
-  enum { PER_THREAD = 2, SECOND = 12000 };
+  enum { PER_THREAD = 2, SECOND = 12000, SIZES = 3020 };
   const yc_row *by_name = NULL;
   if (result || !f || !*f || !name) return result;
   if (!strcmp(name, "cuGetProcAddress")) {
@@ -82,7 +82,7 @@ CUresult yc_proc_address(CUresult result, const char *name, void **f, int versio
     }
     if (!strcmp(r->base, name) && (!by_name || r->per_thread == !!(flags & PER_THREAD))) by_name = r;
   }
-  if (by_name) {
+  if (by_name && (version >= SIZES || !strcmp(by_name->name, name))) { /* before, sizes had 32 bits */
     __atomic_store_n(by_name->real, *f, __ATOMIC_RELEASE);
     *f = by_name->wrapper;
   }

@@ -92,6 +92,17 @@ func parseCUDA(text string) ([]cudaRow, error) {
 	return rows, nil
 }
 
+// own is the form whose default stream is the thread's.
+func (r cudaRow) own() string {
+	switch {
+	case r.ptsz:
+		return r.name + "_ptsz"
+	case r.ptds:
+		return r.name + "_ptds"
+	}
+	return r.name
+}
+
 // cudaBase is a function's name without its version.
 func cudaBase(name string) string {
 	i := strings.LastIndex(name, "_v")
@@ -127,6 +138,9 @@ func cudaStubs(rows []cudaRow) string {
 			b.WriteString(cudaStub(r))
 		case "none":
 			fmt.Fprintf(&b, "EXPORT CUresult %s(void) { return CUDA_ERROR_NOT_SUPPORTED; }\n", r.name)
+			if own := r.own(); own != r.name {
+				fmt.Fprintf(&b, "EXPORT CUresult %s(void) { return CUDA_ERROR_NOT_SUPPORTED; }\n", own)
+			}
 		}
 	}
 	b.WriteString("#elif !defined YR_NAMES\n")
@@ -140,16 +154,9 @@ func cudaStubs(rows []cudaRow) string {
 	}
 	b.WriteString("#endif\n\n/* X(base, symbol, since, its form whose default stream is the thread's) of each function. */\n#define YR_FUNCTIONS(X)")
 	for _, r := range rows {
-		own := r.name
-		switch {
-		case r.how == "op":
-			continue
-		case r.ptsz:
-			own += "_ptsz"
-		case r.ptds:
-			own += "_ptds"
+		if r.how != "op" {
+			fmt.Fprintf(&b, " \\\n  X(%s, %s, %d, %s)", r.base, r.name, r.since, r.own())
 		}
-		fmt.Fprintf(&b, " \\\n  X(%s, %s, %d, %s)", r.base, r.name, r.since, own)
 	}
 	b.WriteString("\n")
 	return b.String()

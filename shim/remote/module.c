@@ -24,7 +24,7 @@ typedef struct memo {
   char *text;
   uint64_t at[]; /* offset and size of each argument */
 } memo;
-enum { LAYOUT = 1, CALLED, LINKED, BUCKETS = 1024 };
+enum { LAYOUT = 1, CALLED, LINKED, SET, BUCKETS = 1024 };
 static memo *memos[BUCKETS];
 
 static memo **bucket(uint64_t key) { return memos + (key * 0x9E3779B97F4A7C15u >> 54); }
@@ -264,9 +264,10 @@ static void put_config(CUfunction f, const config *c, uint64_t how) {
   yp_bytes(c->features, c->features_n * sizeof *c->features);
 }
 
+enum { END = 0, BUFFER = 1, SIZE = 2 }; /* of what a launch is given beside */
+
 /* packed finds a buffer of arguments in a list of pairs; false: the list is not one. */
 static bool packed(void **extra, const void **at, size_t *n) {
-  enum { END = 0, BUFFER = 1, SIZE = 2 };
   *at = NULL, *n = 0;
   for (int i = 0; i < 8 && extra[i] != (void *)END; i += 2) {
     if (extra[i] == (void *)BUFFER) *at = extra[i + 1];
@@ -321,6 +322,64 @@ EXPORT CUresult cuLaunchKernelEx_ptsz(const config *c, CUfunction f, void **para
   own.stream = yr_own(c->stream);
   return launch(f, &own, params, extra, 0);
 }
+
+/* --- launches as before CUDA 4: what a function is launched with is set one by one --- */
+
+enum { MOST_ARGS = 4096 };
+typedef struct {
+  unsigned block[3], shared, size;
+  uint8_t args[MOST_ARGS];
+} setting;
+
+static setting *setting_of(CUfunction f) {
+  memo *m = recall(id(f), SET);
+  if (m || !f) return m ? (setting *)m->text : NULL;
+  setting *s = calloc(1, sizeof *s);
+  if (!s || !(m = calloc(1, sizeof *m))) return free(s), NULL;
+  m->text = (char *)s;
+  remember(m, id(f), SET);
+  return s;
+}
+#define SETTING(s, f)         \
+  READY;                      \
+  setting *s = setting_of(f); \
+  if (!s) return f ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_HANDLE
+
+EXPORT CUresult cuFuncSetBlockShape(CUfunction f, int x, int y, int z) {
+  SETTING(s, f);
+  WANTS(x > 0 && y > 0 && z > 0);
+  s->block[0] = (unsigned)x, s->block[1] = (unsigned)y, s->block[2] = (unsigned)z;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuFuncSetSharedSize(CUfunction f, unsigned n) {
+  SETTING(s, f);
+  s->shared = n;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuParamSetSize(CUfunction f, unsigned n) {
+  SETTING(s, f);
+  WANTS(n <= MOST_ARGS);
+  s->size = n;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuParamSetv(CUfunction f, int at, const void *value, unsigned n) {
+  SETTING(s, f);
+  WANTS(value && at >= 0 && at <= MOST_ARGS && n <= MOST_ARGS - (unsigned)at);
+  memcpy(s->args + at, value, n);
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuParamSeti(CUfunction f, int at, unsigned value) { return cuParamSetv(f, at, &value, sizeof value); }
+EXPORT CUresult cuParamSetf(CUfunction f, int at, float value) { return cuParamSetv(f, at, &value, sizeof value); }
+
+EXPORT CUresult cuLaunchGridAsync(CUfunction f, int w, int h, CUstream stream) {
+  SETTING(s, f);
+  WANTS(w > 0 && h > 0);
+  size_t n = s->size;
+  void *extra[] = {(void *)BUFFER, s->args, (void *)SIZE, &n, (void *)END};
+  return cuLaunchKernel(f, (unsigned)w, (unsigned)h, 1, s->block[0], s->block[1], s->block[2], s->shared, stream, NULL, extra);
+}
+EXPORT CUresult cuLaunchGrid(CUfunction f, int w, int h) { return cuLaunchGridAsync(f, w, h, NULL); }
+EXPORT CUresult cuLaunch(CUfunction f) { return cuLaunchGrid(f, 1, 1); }
 
 /* --- how many blocks there is room for --- */
 
@@ -398,6 +457,8 @@ EXPORT CUresult cuLinkCreate_v2(unsigned n, int *options, void **values, void **
   return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuLinkCreate(unsigned n, int *options, void **values, void **to) { return cuLinkCreate_v2(n, options, values, to); }
+
 static linker *linker_of(void *l) {
   memo *m = recall(id(l), LINKED);
   return m ? (linker *)m->text : NULL;
@@ -425,6 +486,10 @@ EXPORT CUresult cuLinkAddData_v2(void *of, int type, void *data, size_t n, const
   return r;
 }
 
+EXPORT CUresult cuLinkAddData(void *of, int type, void *data, size_t n, const char *name, unsigned options_n, int *options, void **values) {
+  return cuLinkAddData_v2(of, type, data, n, name, options_n, options, values);
+}
+
 EXPORT CUresult cuLinkAddFile_v2(void *of, int type, const char *path, unsigned options_n, int *options, void **values) {
   enum { PTX = 1 };
   char *text;
@@ -436,6 +501,10 @@ EXPORT CUresult cuLinkAddFile_v2(void *of, int type, const char *path, unsigned 
   r = cuLinkAddData_v2(of, type, text, type == PTX ? n + 1 : n, path, options_n, options, values);
   free(text);
   return r;
+}
+
+EXPORT CUresult cuLinkAddFile(void *of, int type, const char *path, unsigned options_n, int *options, void **values) {
+  return cuLinkAddFile_v2(of, type, path, options_n, options, values);
 }
 
 EXPORT CUresult cuLinkComplete(void *of, void **code, size_t *n) {

@@ -355,6 +355,8 @@ EXPORT CUresult cuCtxDestroy_v2(CUctx c) {
   return r;
 }
 
+EXPORT CUresult cuCtxDetach(CUctx c) { return cuCtxDestroy_v2(c); } /* nothing is attached to one */
+
 EXPORT CUresult cuCtxPushCurrent_v2(CUctx c) {
   if (mine.depth == DEPTH) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult r = yr_cuCtxPushCurrent_v2(c);

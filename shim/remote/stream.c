@@ -43,6 +43,17 @@ EXPORT CUresult cuStreamGetDevice(CUstream s, CUdevice *d) {
 }
 EXPORT CUresult cuStreamGetDevice_ptsz(CUstream s, CUdevice *d) { return cuStreamGetDevice(yr_own(s), d); }
 
+/* The forms of before, in which a capture has no mode, and what waits for a value has another version's number. */
+EXPORT CUresult cuStreamBeginCapture(CUstream s) { return cuStreamBeginCapture_v2(s, 0); }
+EXPORT CUresult cuStreamBeginCapture_ptsz(CUstream s) { return cuStreamBeginCapture_v2(yr_own(s), 0); }
+#define VALUE(f, type)                                                                                             \
+  EXPORT CUresult f(CUstream s, CUdeviceptr p, type value, unsigned flags) { return f##_v2(s, p, value, flags); } \
+  EXPORT CUresult f##_ptsz(CUstream s, CUdeviceptr p, type value, unsigned flags) { return f##_v2(yr_own(s), p, value, flags); }
+VALUE(cuStreamWaitValue32, uint32_t)
+VALUE(cuStreamWriteValue32, uint32_t)
+VALUE(cuStreamWaitValue64, uint64_t)
+VALUE(cuStreamWriteValue64, uint64_t)
+
 /* What a capture depends on is not told: a program that asks for that builds graphs by hand. */
 EXPORT CUresult cuStreamGetCaptureInfo_v2(CUstream s, int *status, uint64_t *number, CUgraph *graph, const CUnode **nodes, size_t *n) {
   if (nodes) return CUDA_ERROR_NOT_SUPPORTED;

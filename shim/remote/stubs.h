@@ -507,7 +507,6 @@ EXPORT CUresult cuCtxWaitEvent(CUctx a0, CUevent a1) {
 }
 EXPORT CUresult cuCtxGetExecAffinity(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuCtxAttach(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuCtxDetach(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuCtxFromGreenCtx(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuGreenCtxCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuDeviceGetDevResource(void) { return CUDA_ERROR_NOT_SUPPORTED; }
@@ -812,15 +811,6 @@ EXPORT CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *a0, CUfunction a
   return r;
 }
 EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuLaunch(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuLaunchGrid(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuLaunchGridAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuFuncSetBlockShape(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuFuncSetSharedSize(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuParamSetSize(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuParamSeti(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuParamSetf(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuParamSetv(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMemGetInfo_v2(size_t *a0, size_t *a1) {
   if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
   if (!a0) return CUDA_ERROR_INVALID_VALUE;
@@ -1267,7 +1257,9 @@ CUresult yr_cuMemcpyAtoA_v2(CUarray a0, size_t a1, CUarray a2, size_t a3, size_t
   return yr_end();
 }
 EXPORT CUresult cuMemcpy3DPeer(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpy3DPeer_ptds(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMemcpy3DPeerAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpy3DPeerAsync_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 CUresult yr_cuMemsetD8_v2(CUdeviceptr a0, unsigned char a1, size_t a2) {
   if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
   yr_begin(OP_MemsetD8_v2);
@@ -1391,6 +1383,7 @@ EXPORT CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr a0, size_t a1, unsigned a2, 
 EXPORT CUresult cuMemAllocManaged(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMemAdvise(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMemPrefetchAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemPrefetchAsync_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMemRangeGetAttribute(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMemRangeGetAttributes(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMemExportToShareableHandle(void) { return CUDA_ERROR_NOT_SUPPORTED; }
@@ -1400,6 +1393,7 @@ EXPORT CUresult cuMemPoolImportFromShareableHandle(void) { return CUDA_ERROR_NOT
 EXPORT CUresult cuMemPoolExportPointer(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMemPoolImportPointer(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMemMapArrayAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemMapArrayAsync_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMemGetHandleForAddressRange(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuIpcGetEventHandle(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuIpcOpenEventHandle(void) { return CUDA_ERROR_NOT_SUPPORTED; }
@@ -1682,9 +1676,13 @@ EXPORT CUresult cuStreamWriteValue64_v2(CUstream a0, CUdeviceptr a1, uint64_t a2
 }
 EXPORT CUresult cuStreamWriteValue64_v2_ptsz(CUstream a0, CUdeviceptr a1, uint64_t a2, unsigned a3) { return cuStreamWriteValue64_v2(yr_own(a0), a1, a2, a3); }
 EXPORT CUresult cuStreamUpdateCaptureDependencies(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuStreamUpdateCaptureDependencies_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuStreamBatchMemOp_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuStreamBatchMemOp_v2_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuStreamAttachMemAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuStreamAttachMemAsync_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuStreamBeginCaptureToGraph(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuStreamBeginCaptureToGraph_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuEventCreate(CUevent *a0, unsigned a1) {
   if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
   if (!a0) return CUDA_ERROR_INVALID_VALUE;
@@ -1871,6 +1869,224 @@ EXPORT CUresult cuGraphRetainUserObject(void) { return CUDA_ERROR_NOT_SUPPORTED;
 EXPORT CUresult cuProfilerStart(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuProfilerStop(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuProfilerInitialize(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuArray3DCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuArray3DGetDescriptor(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuArrayCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuArrayGetDescriptor(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuArrayGetMemoryRequirements(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuArrayGetPlane(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuArrayGetSparseProperties(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuCoredumpGetAttribute(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuCoredumpGetAttributeGlobal(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuCoredumpSetAttribute(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuCoredumpSetAttributeGlobal(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuCtxCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuCtxDestroy(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuCtxPopCurrent(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuCtxPushCurrent(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuDestroyExternalSemaphore(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuDevResourceGenerateDesc(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuDevSmResourceSplitByCount(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuDeviceTotalMem(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuEGLStreamConsumerAcquireFrame(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuEGLStreamConsumerConnect(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuEGLStreamConsumerConnectWithFlags(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuEGLStreamConsumerDisconnect(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuEGLStreamConsumerReleaseFrame(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuEGLStreamProducerConnect(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuEGLStreamProducerDisconnect(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuEGLStreamProducerPresentFrame(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuEGLStreamProducerReturnFrame(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuEventDestroy(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuExternalMemoryGetMappedBuffer(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLCtxCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLCtxCreate_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLGetDevices(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLGetDevices_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLInit(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLMapBufferObject(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLMapBufferObject_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLMapBufferObject_v2_ptds(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLMapBufferObjectAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLMapBufferObjectAsync_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLMapBufferObjectAsync_v2_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLRegisterBufferObject(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLSetBufferObjectMapFlags(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLUnmapBufferObject(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLUnmapBufferObjectAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGLUnregisterBufferObject(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphAddBatchMemOpNode(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphAddDependencies_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphAddExternalSemaphoresSignalNode(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphAddExternalSemaphoresWaitNode(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphAddNode_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphBatchMemOpNodeGetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphBatchMemOpNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphChildGraphNodeGetGraph(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphConditionalHandleCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphEventRecordNodeGetEvent(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphEventRecordNodeSetEvent(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphEventWaitNodeGetEvent(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphEventWaitNodeSetEvent(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecBatchMemOpNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecChildGraphNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecEventRecordNodeSetEvent(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecEventWaitNodeSetEvent(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecHostNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecMemcpyNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecMemsetNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExecNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExternalSemaphoresSignalNodeGetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExternalSemaphoresSignalNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExternalSemaphoresWaitNodeGetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphExternalSemaphoresWaitNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphGetEdges_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphHostNodeGetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphHostNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphKernelNodeCopyAttributes(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphKernelNodeGetAttribute(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphKernelNodeGetParams_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphKernelNodeSetAttribute(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphKernelNodeSetParams_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphMemAllocNodeGetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphMemFreeNodeGetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphMemcpyNodeGetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphMemcpyNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphMemsetNodeGetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphMemsetNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphNodeFindInClone(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphNodeGetDependencies(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphNodeGetDependencies_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphNodeGetDependentNodes(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphNodeGetDependentNodes_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphNodeGetEnabled(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphNodeSetEnabled(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphNodeSetParams(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphReleaseUserObject(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphRemoveDependencies(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphRemoveDependencies_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsEGLRegisterImage(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsGLRegisterBuffer(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsGLRegisterImage(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsMapResources(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsMapResources_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsResourceGetMappedEglFrame(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsResourceGetMappedMipmappedArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsResourceGetMappedPointer(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsResourceGetMappedPointer_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsResourceSetMapFlags(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsResourceSetMapFlags_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsSubResourceGetMappedArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsUnmapResources(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsUnmapResources_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsUnregisterResource(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsVDPAURegisterOutputSurface(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGraphicsVDPAURegisterVideoSurface(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGreenCtxDestroy(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGreenCtxGetDevResource(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGreenCtxRecordEvent(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuGreenCtxWaitEvent(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuIpcOpenMemHandle(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemAdvise_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemAlloc(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemAllocHost(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemAllocPitch(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemFree(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemGetAddressRange(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemGetInfo(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemHostGetDevicePointer(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemPrefetchAsync_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemPrefetchAsync_v2_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpy2D(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpy2DAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpy2DUnaligned(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpy3D(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpy3DAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyAtoA(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyAtoD(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyAtoH(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyAtoHAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyDtoA(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyDtoD(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyDtoDAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyDtoH(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyDtoHAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyHtoA(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyHtoAAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyHtoD(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemcpyHtoDAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemsetD16(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemsetD2D16(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemsetD2D32(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemsetD2D8(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemsetD32(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMemsetD8(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMipmappedArrayGetMemoryRequirements(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMipmappedArrayGetSparseProperties(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuModuleGetGlobal(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMulticastAddDevice(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMulticastBindAddr(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMulticastBindMem(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMulticastGetGranularity(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuMulticastUnbind(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuParamSetTexRef(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuSignalExternalSemaphoresAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuSignalExternalSemaphoresAsync_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuStreamBatchMemOp(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuStreamBatchMemOp_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuStreamDestroy(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuStreamGetGreenCtx(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuStreamUpdateCaptureDependencies_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuSurfObjectGetResourceDesc(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuSurfRefGetArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuSurfRefSetArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTensorMapEncodeIm2col(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTensorMapReplaceAddress(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexObjectGetResourceDesc(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexObjectGetResourceViewDesc(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexObjectGetTextureDesc(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefDestroy(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetAddress(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetAddress_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetAddressMode(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetBorderColor(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetFilterMode(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetFlags(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetFormat(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetMaxAnisotropy(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetMipmapFilterMode(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetMipmapLevelBias(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetMipmapLevelClamp(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefGetMipmappedArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetAddress(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetAddress_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetAddress2D(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetAddress2D_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetAddress2D_v3(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetAddressMode(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetBorderColor(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetFilterMode(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetFlags(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetFormat(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetMaxAnisotropy(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetMipmapFilterMode(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetMipmapLevelBias(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetMipmapLevelClamp(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuTexRefSetMipmappedArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuUserObjectRetain(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuVDPAUCtxCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuVDPAUCtxCreate_v2(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuVDPAUGetDevice(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuWaitExternalSemaphoresAsync(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+EXPORT CUresult cuWaitExternalSemaphoresAsync_ptsz(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 #elif !defined YR_NAMES
 CUresult yr_cuDeviceGetAttribute(int *a0, int a1, CUdevice a2);
 CUresult cuDeviceTotalMem_v2(size_t *a0, CUdevice a1);
@@ -2107,8 +2323,11 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuModuleEnumerateFunctions, cuModuleEnumerateFunctions, 12040, cuModuleEnumerateFunctions) \
   X(cuModuleGetTexRef, cuModuleGetTexRef, 2000, cuModuleGetTexRef) \
   X(cuModuleGetSurfRef, cuModuleGetSurfRef, 3000, cuModuleGetSurfRef) \
+  X(cuLinkCreate, cuLinkCreate, 5050, cuLinkCreate) \
   X(cuLinkCreate, cuLinkCreate_v2, 6050, cuLinkCreate_v2) \
+  X(cuLinkAddData, cuLinkAddData, 5050, cuLinkAddData) \
   X(cuLinkAddData, cuLinkAddData_v2, 6050, cuLinkAddData_v2) \
+  X(cuLinkAddFile, cuLinkAddFile, 5050, cuLinkAddFile) \
   X(cuLinkAddFile, cuLinkAddFile_v2, 6050, cuLinkAddFile_v2) \
   X(cuLinkComplete, cuLinkComplete, 5050, cuLinkComplete) \
   X(cuLinkDestroy, cuLinkDestroy, 5050, cuLinkDestroy) \
@@ -2226,8 +2445,8 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2, 3020, cuMemcpy2DAsync_v2_ptsz) \
   X(cuMemcpy3D, cuMemcpy3D_v2, 3020, cuMemcpy3D_v2_ptds) \
   X(cuMemcpy3DAsync, cuMemcpy3DAsync_v2, 3020, cuMemcpy3DAsync_v2_ptsz) \
-  X(cuMemcpy3DPeer, cuMemcpy3DPeer, 4000, cuMemcpy3DPeer) \
-  X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, 4000, cuMemcpy3DPeerAsync) \
+  X(cuMemcpy3DPeer, cuMemcpy3DPeer, 4000, cuMemcpy3DPeer_ptds) \
+  X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, 4000, cuMemcpy3DPeerAsync_ptsz) \
   X(cuMemsetD8, cuMemsetD8_v2, 3020, cuMemsetD8_v2_ptds) \
   X(cuMemsetD16, cuMemsetD16_v2, 3020, cuMemsetD16_v2_ptds) \
   X(cuMemsetD32, cuMemsetD32_v2, 3020, cuMemsetD32_v2_ptds) \
@@ -2242,7 +2461,7 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuMemsetD2D32Async, cuMemsetD2D32Async, 3020, cuMemsetD2D32Async_ptsz) \
   X(cuMemAllocManaged, cuMemAllocManaged, 6000, cuMemAllocManaged) \
   X(cuMemAdvise, cuMemAdvise, 8000, cuMemAdvise) \
-  X(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, cuMemPrefetchAsync) \
+  X(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, cuMemPrefetchAsync_ptsz) \
   X(cuMemRangeGetAttribute, cuMemRangeGetAttribute, 8000, cuMemRangeGetAttribute) \
   X(cuMemRangeGetAttributes, cuMemRangeGetAttributes, 8000, cuMemRangeGetAttributes) \
   X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, cuMemExportToShareableHandle) \
@@ -2251,7 +2470,7 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, 11020, cuMemPoolImportFromShareableHandle) \
   X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020, cuMemPoolExportPointer) \
   X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020, cuMemPoolImportPointer) \
-  X(cuMemMapArrayAsync, cuMemMapArrayAsync, 11010, cuMemMapArrayAsync) \
+  X(cuMemMapArrayAsync, cuMemMapArrayAsync, 11010, cuMemMapArrayAsync_ptsz) \
   X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070, cuMemGetHandleForAddressRange) \
   X(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, cuIpcGetEventHandle) \
   X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, cuIpcOpenEventHandle) \
@@ -2281,12 +2500,17 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuStreamCopyAttributes, cuStreamCopyAttributes, 11000, cuStreamCopyAttributes_ptsz) \
   X(cuStreamGetAttribute, cuStreamGetAttribute, 11000, cuStreamGetAttribute_ptsz) \
   X(cuStreamSetAttribute, cuStreamSetAttribute, 11000, cuStreamSetAttribute_ptsz) \
+  X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, cuStreamBeginCapture_ptsz) \
   X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, cuStreamBeginCapture_v2_ptsz) \
   X(cuStreamEndCapture, cuStreamEndCapture, 10000, cuStreamEndCapture_ptsz) \
   X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, cuStreamIsCapturing_ptsz) \
   X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, cuStreamGetCaptureInfo_ptsz) \
   X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, 11030, cuStreamGetCaptureInfo_v2_ptsz) \
   X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode) \
+  X(cuStreamWaitValue32, cuStreamWaitValue32, 8000, cuStreamWaitValue32_ptsz) \
+  X(cuStreamWriteValue32, cuStreamWriteValue32, 8000, cuStreamWriteValue32_ptsz) \
+  X(cuStreamWaitValue64, cuStreamWaitValue64, 9000, cuStreamWaitValue64_ptsz) \
+  X(cuStreamWriteValue64, cuStreamWriteValue64, 9000, cuStreamWriteValue64_ptsz) \
   X(cuStreamWaitValue32, cuStreamWaitValue32_v2, 11070, cuStreamWaitValue32_v2_ptsz) \
   X(cuStreamWriteValue32, cuStreamWriteValue32_v2, 11070, cuStreamWriteValue32_v2_ptsz) \
   X(cuStreamWaitValue64, cuStreamWaitValue64_v2, 11070, cuStreamWaitValue64_v2_ptsz) \
@@ -2294,10 +2518,10 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuStreamAddCallback, cuStreamAddCallback, 5000, cuStreamAddCallback_ptsz) \
   X(cuStreamGetDevice, cuStreamGetDevice, 12080, cuStreamGetDevice_ptsz) \
   X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3, 12030, cuStreamGetCaptureInfo_v3_ptsz) \
-  X(cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies, 11030, cuStreamUpdateCaptureDependencies) \
-  X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, 11070, cuStreamBatchMemOp_v2) \
-  X(cuStreamAttachMemAsync, cuStreamAttachMemAsync, 6000, cuStreamAttachMemAsync) \
-  X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, cuStreamBeginCaptureToGraph) \
+  X(cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies, 11030, cuStreamUpdateCaptureDependencies_ptsz) \
+  X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, 11070, cuStreamBatchMemOp_v2_ptsz) \
+  X(cuStreamAttachMemAsync, cuStreamAttachMemAsync, 6000, cuStreamAttachMemAsync_ptsz) \
+  X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, cuStreamBeginCaptureToGraph_ptsz) \
   X(cuEventCreate, cuEventCreate, 2000, cuEventCreate) \
   X(cuEventRecord, cuEventRecord, 2000, cuEventRecord_ptsz) \
   X(cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, cuEventRecordWithFlags_ptsz) \
@@ -2338,7 +2562,7 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuGraphGetEdges, cuGraphGetEdges, 10000, cuGraphGetEdges) \
   X(cuGraphKernelNodeGetParams, cuGraphKernelNodeGetParams, 10000, cuGraphKernelNodeGetParams) \
   X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams, 10000, cuGraphKernelNodeSetParams) \
-  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams, 10000, cuGraphExecKernelNodeSetParams) \
+  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams, 10010, cuGraphExecKernelNodeSetParams) \
   X(cuGraphDestroyNode, cuGraphDestroyNode, 10000, cuGraphDestroyNode) \
   X(cuGraphDebugDotPrint, cuGraphDebugDotPrint, 11030, cuGraphDebugDotPrint) \
   X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040, cuDeviceGetGraphMemAttribute) \
@@ -2349,4 +2573,213 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030, cuGraphRetainUserObject) \
   X(cuProfilerStart, cuProfilerStart, 4000, cuProfilerStart) \
   X(cuProfilerStop, cuProfilerStop, 4000, cuProfilerStop) \
-  X(cuProfilerInitialize, cuProfilerInitialize, 4000, cuProfilerInitialize)
+  X(cuProfilerInitialize, cuProfilerInitialize, 4000, cuProfilerInitialize) \
+  X(cuArray3DCreate, cuArray3DCreate, 2000, cuArray3DCreate) \
+  X(cuArray3DGetDescriptor, cuArray3DGetDescriptor, 2000, cuArray3DGetDescriptor) \
+  X(cuArrayCreate, cuArrayCreate, 2000, cuArrayCreate) \
+  X(cuArrayGetDescriptor, cuArrayGetDescriptor, 2000, cuArrayGetDescriptor) \
+  X(cuArrayGetMemoryRequirements, cuArrayGetMemoryRequirements, 11060, cuArrayGetMemoryRequirements) \
+  X(cuArrayGetPlane, cuArrayGetPlane, 11020, cuArrayGetPlane) \
+  X(cuArrayGetSparseProperties, cuArrayGetSparseProperties, 11010, cuArrayGetSparseProperties) \
+  X(cuCoredumpGetAttribute, cuCoredumpGetAttribute, 12010, cuCoredumpGetAttribute) \
+  X(cuCoredumpGetAttributeGlobal, cuCoredumpGetAttributeGlobal, 12010, cuCoredumpGetAttributeGlobal) \
+  X(cuCoredumpSetAttribute, cuCoredumpSetAttribute, 12010, cuCoredumpSetAttribute) \
+  X(cuCoredumpSetAttributeGlobal, cuCoredumpSetAttributeGlobal, 12010, cuCoredumpSetAttributeGlobal) \
+  X(cuCtxCreate, cuCtxCreate, 2000, cuCtxCreate) \
+  X(cuCtxDestroy, cuCtxDestroy, 2000, cuCtxDestroy) \
+  X(cuCtxPopCurrent, cuCtxPopCurrent, 2000, cuCtxPopCurrent) \
+  X(cuCtxPushCurrent, cuCtxPushCurrent, 2000, cuCtxPushCurrent) \
+  X(cuDestroyExternalSemaphore, cuDestroyExternalSemaphore, 10000, cuDestroyExternalSemaphore) \
+  X(cuDevResourceGenerateDesc, cuDevResourceGenerateDesc, 12040, cuDevResourceGenerateDesc) \
+  X(cuDevSmResourceSplitByCount, cuDevSmResourceSplitByCount, 12040, cuDevSmResourceSplitByCount) \
+  X(cuDeviceTotalMem, cuDeviceTotalMem, 2000, cuDeviceTotalMem) \
+  X(cuEGLStreamConsumerAcquireFrame, cuEGLStreamConsumerAcquireFrame, 7000, cuEGLStreamConsumerAcquireFrame) \
+  X(cuEGLStreamConsumerConnect, cuEGLStreamConsumerConnect, 7000, cuEGLStreamConsumerConnect) \
+  X(cuEGLStreamConsumerConnectWithFlags, cuEGLStreamConsumerConnectWithFlags, 8000, cuEGLStreamConsumerConnectWithFlags) \
+  X(cuEGLStreamConsumerDisconnect, cuEGLStreamConsumerDisconnect, 7000, cuEGLStreamConsumerDisconnect) \
+  X(cuEGLStreamConsumerReleaseFrame, cuEGLStreamConsumerReleaseFrame, 7000, cuEGLStreamConsumerReleaseFrame) \
+  X(cuEGLStreamProducerConnect, cuEGLStreamProducerConnect, 7000, cuEGLStreamProducerConnect) \
+  X(cuEGLStreamProducerDisconnect, cuEGLStreamProducerDisconnect, 7000, cuEGLStreamProducerDisconnect) \
+  X(cuEGLStreamProducerPresentFrame, cuEGLStreamProducerPresentFrame, 7000, cuEGLStreamProducerPresentFrame) \
+  X(cuEGLStreamProducerReturnFrame, cuEGLStreamProducerReturnFrame, 7000, cuEGLStreamProducerReturnFrame) \
+  X(cuEventDestroy, cuEventDestroy, 2000, cuEventDestroy) \
+  X(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000, cuExternalMemoryGetMappedBuffer) \
+  X(cuExternalMemoryGetMappedMipmappedArray, cuExternalMemoryGetMappedMipmappedArray, 10000, cuExternalMemoryGetMappedMipmappedArray) \
+  X(cuGLCtxCreate, cuGLCtxCreate, 2000, cuGLCtxCreate) \
+  X(cuGLCtxCreate, cuGLCtxCreate_v2, 3020, cuGLCtxCreate_v2) \
+  X(cuGLGetDevices, cuGLGetDevices, 4010, cuGLGetDevices) \
+  X(cuGLGetDevices, cuGLGetDevices_v2, 6050, cuGLGetDevices_v2) \
+  X(cuGLInit, cuGLInit, 2000, cuGLInit) \
+  X(cuGLMapBufferObject, cuGLMapBufferObject, 2000, cuGLMapBufferObject) \
+  X(cuGLMapBufferObject, cuGLMapBufferObject_v2, 3020, cuGLMapBufferObject_v2_ptds) \
+  X(cuGLMapBufferObjectAsync, cuGLMapBufferObjectAsync, 2030, cuGLMapBufferObjectAsync) \
+  X(cuGLMapBufferObjectAsync, cuGLMapBufferObjectAsync_v2, 3020, cuGLMapBufferObjectAsync_v2_ptsz) \
+  X(cuGLRegisterBufferObject, cuGLRegisterBufferObject, 2000, cuGLRegisterBufferObject) \
+  X(cuGLSetBufferObjectMapFlags, cuGLSetBufferObjectMapFlags, 2030, cuGLSetBufferObjectMapFlags) \
+  X(cuGLUnmapBufferObject, cuGLUnmapBufferObject, 2000, cuGLUnmapBufferObject) \
+  X(cuGLUnmapBufferObjectAsync, cuGLUnmapBufferObjectAsync, 2030, cuGLUnmapBufferObjectAsync) \
+  X(cuGLUnregisterBufferObject, cuGLUnregisterBufferObject, 2000, cuGLUnregisterBufferObject) \
+  X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, 11070, cuGraphAddBatchMemOpNode) \
+  X(cuGraphAddDependencies, cuGraphAddDependencies_v2, 12030, cuGraphAddDependencies_v2) \
+  X(cuGraphAddExternalSemaphoresSignalNode, cuGraphAddExternalSemaphoresSignalNode, 11020, cuGraphAddExternalSemaphoresSignalNode) \
+  X(cuGraphAddExternalSemaphoresWaitNode, cuGraphAddExternalSemaphoresWaitNode, 11020, cuGraphAddExternalSemaphoresWaitNode) \
+  X(cuGraphAddNode, cuGraphAddNode_v2, 12030, cuGraphAddNode_v2) \
+  X(cuGraphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeGetParams, 11070, cuGraphBatchMemOpNodeGetParams) \
+  X(cuGraphBatchMemOpNodeSetParams, cuGraphBatchMemOpNodeSetParams, 11070, cuGraphBatchMemOpNodeSetParams) \
+  X(cuGraphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph, 10000, cuGraphChildGraphNodeGetGraph) \
+  X(cuGraphConditionalHandleCreate, cuGraphConditionalHandleCreate, 12030, cuGraphConditionalHandleCreate) \
+  X(cuGraphEventRecordNodeGetEvent, cuGraphEventRecordNodeGetEvent, 11010, cuGraphEventRecordNodeGetEvent) \
+  X(cuGraphEventRecordNodeSetEvent, cuGraphEventRecordNodeSetEvent, 11010, cuGraphEventRecordNodeSetEvent) \
+  X(cuGraphEventWaitNodeGetEvent, cuGraphEventWaitNodeGetEvent, 11010, cuGraphEventWaitNodeGetEvent) \
+  X(cuGraphEventWaitNodeSetEvent, cuGraphEventWaitNodeSetEvent, 11010, cuGraphEventWaitNodeSetEvent) \
+  X(cuGraphExecBatchMemOpNodeSetParams, cuGraphExecBatchMemOpNodeSetParams, 11070, cuGraphExecBatchMemOpNodeSetParams) \
+  X(cuGraphExecChildGraphNodeSetParams, cuGraphExecChildGraphNodeSetParams, 11010, cuGraphExecChildGraphNodeSetParams) \
+  X(cuGraphExecEventRecordNodeSetEvent, cuGraphExecEventRecordNodeSetEvent, 11010, cuGraphExecEventRecordNodeSetEvent) \
+  X(cuGraphExecEventWaitNodeSetEvent, cuGraphExecEventWaitNodeSetEvent, 11010, cuGraphExecEventWaitNodeSetEvent) \
+  X(cuGraphExecExternalSemaphoresSignalNodeSetParams, cuGraphExecExternalSemaphoresSignalNodeSetParams, 11020, cuGraphExecExternalSemaphoresSignalNodeSetParams) \
+  X(cuGraphExecExternalSemaphoresWaitNodeSetParams, cuGraphExecExternalSemaphoresWaitNodeSetParams, 11020, cuGraphExecExternalSemaphoresWaitNodeSetParams) \
+  X(cuGraphExecHostNodeSetParams, cuGraphExecHostNodeSetParams, 10020, cuGraphExecHostNodeSetParams) \
+  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2, 12000, cuGraphExecKernelNodeSetParams_v2) \
+  X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, 10020, cuGraphExecMemcpyNodeSetParams) \
+  X(cuGraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams, 10020, cuGraphExecMemsetNodeSetParams) \
+  X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 12020, cuGraphExecNodeSetParams) \
+  X(cuGraphExternalSemaphoresSignalNodeGetParams, cuGraphExternalSemaphoresSignalNodeGetParams, 11020, cuGraphExternalSemaphoresSignalNodeGetParams) \
+  X(cuGraphExternalSemaphoresSignalNodeSetParams, cuGraphExternalSemaphoresSignalNodeSetParams, 11020, cuGraphExternalSemaphoresSignalNodeSetParams) \
+  X(cuGraphExternalSemaphoresWaitNodeGetParams, cuGraphExternalSemaphoresWaitNodeGetParams, 11020, cuGraphExternalSemaphoresWaitNodeGetParams) \
+  X(cuGraphExternalSemaphoresWaitNodeSetParams, cuGraphExternalSemaphoresWaitNodeSetParams, 11020, cuGraphExternalSemaphoresWaitNodeSetParams) \
+  X(cuGraphGetEdges, cuGraphGetEdges_v2, 12030, cuGraphGetEdges_v2) \
+  X(cuGraphHostNodeGetParams, cuGraphHostNodeGetParams, 10000, cuGraphHostNodeGetParams) \
+  X(cuGraphHostNodeSetParams, cuGraphHostNodeSetParams, 10000, cuGraphHostNodeSetParams) \
+  X(cuGraphKernelNodeCopyAttributes, cuGraphKernelNodeCopyAttributes, 11000, cuGraphKernelNodeCopyAttributes) \
+  X(cuGraphKernelNodeGetAttribute, cuGraphKernelNodeGetAttribute, 11000, cuGraphKernelNodeGetAttribute) \
+  X(cuGraphKernelNodeGetParams, cuGraphKernelNodeGetParams_v2, 12000, cuGraphKernelNodeGetParams_v2) \
+  X(cuGraphKernelNodeSetAttribute, cuGraphKernelNodeSetAttribute, 11000, cuGraphKernelNodeSetAttribute) \
+  X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams_v2, 12000, cuGraphKernelNodeSetParams_v2) \
+  X(cuGraphMemAllocNodeGetParams, cuGraphMemAllocNodeGetParams, 11040, cuGraphMemAllocNodeGetParams) \
+  X(cuGraphMemFreeNodeGetParams, cuGraphMemFreeNodeGetParams, 11040, cuGraphMemFreeNodeGetParams) \
+  X(cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeGetParams, 10000, cuGraphMemcpyNodeGetParams) \
+  X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, 10000, cuGraphMemcpyNodeSetParams) \
+  X(cuGraphMemsetNodeGetParams, cuGraphMemsetNodeGetParams, 10000, cuGraphMemsetNodeGetParams) \
+  X(cuGraphMemsetNodeSetParams, cuGraphMemsetNodeSetParams, 10000, cuGraphMemsetNodeSetParams) \
+  X(cuGraphNodeFindInClone, cuGraphNodeFindInClone, 10000, cuGraphNodeFindInClone) \
+  X(cuGraphNodeGetDependencies, cuGraphNodeGetDependencies, 10000, cuGraphNodeGetDependencies) \
+  X(cuGraphNodeGetDependencies, cuGraphNodeGetDependencies_v2, 12030, cuGraphNodeGetDependencies_v2) \
+  X(cuGraphNodeGetDependentNodes, cuGraphNodeGetDependentNodes, 10000, cuGraphNodeGetDependentNodes) \
+  X(cuGraphNodeGetDependentNodes, cuGraphNodeGetDependentNodes_v2, 12030, cuGraphNodeGetDependentNodes_v2) \
+  X(cuGraphNodeGetEnabled, cuGraphNodeGetEnabled, 11060, cuGraphNodeGetEnabled) \
+  X(cuGraphNodeSetEnabled, cuGraphNodeSetEnabled, 11060, cuGraphNodeSetEnabled) \
+  X(cuGraphNodeSetParams, cuGraphNodeSetParams, 12020, cuGraphNodeSetParams) \
+  X(cuGraphReleaseUserObject, cuGraphReleaseUserObject, 11030, cuGraphReleaseUserObject) \
+  X(cuGraphRemoveDependencies, cuGraphRemoveDependencies, 10000, cuGraphRemoveDependencies) \
+  X(cuGraphRemoveDependencies, cuGraphRemoveDependencies_v2, 12030, cuGraphRemoveDependencies_v2) \
+  X(cuGraphicsEGLRegisterImage, cuGraphicsEGLRegisterImage, 7000, cuGraphicsEGLRegisterImage) \
+  X(cuGraphicsGLRegisterBuffer, cuGraphicsGLRegisterBuffer, 3000, cuGraphicsGLRegisterBuffer) \
+  X(cuGraphicsGLRegisterImage, cuGraphicsGLRegisterImage, 3000, cuGraphicsGLRegisterImage) \
+  X(cuGraphicsMapResources, cuGraphicsMapResources, 3000, cuGraphicsMapResources_ptsz) \
+  X(cuGraphicsResourceGetMappedEglFrame, cuGraphicsResourceGetMappedEglFrame, 7000, cuGraphicsResourceGetMappedEglFrame) \
+  X(cuGraphicsResourceGetMappedMipmappedArray, cuGraphicsResourceGetMappedMipmappedArray, 5000, cuGraphicsResourceGetMappedMipmappedArray) \
+  X(cuGraphicsResourceGetMappedPointer, cuGraphicsResourceGetMappedPointer, 3000, cuGraphicsResourceGetMappedPointer) \
+  X(cuGraphicsResourceGetMappedPointer, cuGraphicsResourceGetMappedPointer_v2, 3020, cuGraphicsResourceGetMappedPointer_v2) \
+  X(cuGraphicsResourceSetMapFlags, cuGraphicsResourceSetMapFlags, 3000, cuGraphicsResourceSetMapFlags) \
+  X(cuGraphicsResourceSetMapFlags, cuGraphicsResourceSetMapFlags_v2, 6050, cuGraphicsResourceSetMapFlags_v2) \
+  X(cuGraphicsSubResourceGetMappedArray, cuGraphicsSubResourceGetMappedArray, 3000, cuGraphicsSubResourceGetMappedArray) \
+  X(cuGraphicsUnmapResources, cuGraphicsUnmapResources, 3000, cuGraphicsUnmapResources_ptsz) \
+  X(cuGraphicsUnregisterResource, cuGraphicsUnregisterResource, 3000, cuGraphicsUnregisterResource) \
+  X(cuGraphicsVDPAURegisterOutputSurface, cuGraphicsVDPAURegisterOutputSurface, 3010, cuGraphicsVDPAURegisterOutputSurface) \
+  X(cuGraphicsVDPAURegisterVideoSurface, cuGraphicsVDPAURegisterVideoSurface, 3010, cuGraphicsVDPAURegisterVideoSurface) \
+  X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, cuGreenCtxDestroy) \
+  X(cuGreenCtxGetDevResource, cuGreenCtxGetDevResource, 12040, cuGreenCtxGetDevResource) \
+  X(cuGreenCtxRecordEvent, cuGreenCtxRecordEvent, 12040, cuGreenCtxRecordEvent) \
+  X(cuGreenCtxWaitEvent, cuGreenCtxWaitEvent, 12040, cuGreenCtxWaitEvent) \
+  X(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010, cuIpcOpenMemHandle) \
+  X(cuMemAdvise, cuMemAdvise_v2, 12020, cuMemAdvise_v2) \
+  X(cuMemAlloc, cuMemAlloc, 2000, cuMemAlloc) \
+  X(cuMemAllocHost, cuMemAllocHost, 2000, cuMemAllocHost) \
+  X(cuMemAllocPitch, cuMemAllocPitch, 2000, cuMemAllocPitch) \
+  X(cuMemFree, cuMemFree, 2000, cuMemFree) \
+  X(cuMemGetAddressRange, cuMemGetAddressRange, 2000, cuMemGetAddressRange) \
+  X(cuMemGetInfo, cuMemGetInfo, 2000, cuMemGetInfo) \
+  X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer, 2020, cuMemHostGetDevicePointer) \
+  X(cuMemPrefetchAsync, cuMemPrefetchAsync_v2, 12020, cuMemPrefetchAsync_v2_ptsz) \
+  X(cuMemcpy2D, cuMemcpy2D, 2000, cuMemcpy2D) \
+  X(cuMemcpy2DAsync, cuMemcpy2DAsync, 2000, cuMemcpy2DAsync) \
+  X(cuMemcpy2DUnaligned, cuMemcpy2DUnaligned, 2000, cuMemcpy2DUnaligned) \
+  X(cuMemcpy3D, cuMemcpy3D, 2000, cuMemcpy3D) \
+  X(cuMemcpy3DAsync, cuMemcpy3DAsync, 2000, cuMemcpy3DAsync) \
+  X(cuMemcpyAtoA, cuMemcpyAtoA, 2000, cuMemcpyAtoA) \
+  X(cuMemcpyAtoD, cuMemcpyAtoD, 2000, cuMemcpyAtoD) \
+  X(cuMemcpyAtoH, cuMemcpyAtoH, 2000, cuMemcpyAtoH) \
+  X(cuMemcpyAtoHAsync, cuMemcpyAtoHAsync, 2000, cuMemcpyAtoHAsync) \
+  X(cuMemcpyDtoA, cuMemcpyDtoA, 2000, cuMemcpyDtoA) \
+  X(cuMemcpyDtoD, cuMemcpyDtoD, 2000, cuMemcpyDtoD) \
+  X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync, 3000, cuMemcpyDtoDAsync) \
+  X(cuMemcpyDtoH, cuMemcpyDtoH, 2000, cuMemcpyDtoH) \
+  X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync, 2000, cuMemcpyDtoHAsync) \
+  X(cuMemcpyHtoA, cuMemcpyHtoA, 2000, cuMemcpyHtoA) \
+  X(cuMemcpyHtoAAsync, cuMemcpyHtoAAsync, 2000, cuMemcpyHtoAAsync) \
+  X(cuMemcpyHtoD, cuMemcpyHtoD, 2000, cuMemcpyHtoD) \
+  X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync, 2000, cuMemcpyHtoDAsync) \
+  X(cuMemsetD16, cuMemsetD16, 2000, cuMemsetD16) \
+  X(cuMemsetD2D16, cuMemsetD2D16, 2000, cuMemsetD2D16) \
+  X(cuMemsetD2D32, cuMemsetD2D32, 2000, cuMemsetD2D32) \
+  X(cuMemsetD2D8, cuMemsetD2D8, 2000, cuMemsetD2D8) \
+  X(cuMemsetD32, cuMemsetD32, 2000, cuMemsetD32) \
+  X(cuMemsetD8, cuMemsetD8, 2000, cuMemsetD8) \
+  X(cuMipmappedArrayGetMemoryRequirements, cuMipmappedArrayGetMemoryRequirements, 11060, cuMipmappedArrayGetMemoryRequirements) \
+  X(cuMipmappedArrayGetSparseProperties, cuMipmappedArrayGetSparseProperties, 11010, cuMipmappedArrayGetSparseProperties) \
+  X(cuModuleGetGlobal, cuModuleGetGlobal, 2000, cuModuleGetGlobal) \
+  X(cuMulticastAddDevice, cuMulticastAddDevice, 12010, cuMulticastAddDevice) \
+  X(cuMulticastBindAddr, cuMulticastBindAddr, 12010, cuMulticastBindAddr) \
+  X(cuMulticastBindMem, cuMulticastBindMem, 12010, cuMulticastBindMem) \
+  X(cuMulticastGetGranularity, cuMulticastGetGranularity, 12010, cuMulticastGetGranularity) \
+  X(cuMulticastUnbind, cuMulticastUnbind, 12010, cuMulticastUnbind) \
+  X(cuParamSetTexRef, cuParamSetTexRef, 2000, cuParamSetTexRef) \
+  X(cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync, 10000, cuSignalExternalSemaphoresAsync_ptsz) \
+  X(cuStreamBatchMemOp, cuStreamBatchMemOp, 8000, cuStreamBatchMemOp_ptsz) \
+  X(cuStreamDestroy, cuStreamDestroy, 2000, cuStreamDestroy) \
+  X(cuStreamGetGreenCtx, cuStreamGetGreenCtx, 12040, cuStreamGetGreenCtx) \
+  X(cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_v2, 12030, cuStreamUpdateCaptureDependencies_v2_ptsz) \
+  X(cuSurfObjectGetResourceDesc, cuSurfObjectGetResourceDesc, 5000, cuSurfObjectGetResourceDesc) \
+  X(cuSurfRefGetArray, cuSurfRefGetArray, 3000, cuSurfRefGetArray) \
+  X(cuSurfRefSetArray, cuSurfRefSetArray, 3000, cuSurfRefSetArray) \
+  X(cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2col, 12000, cuTensorMapEncodeIm2col) \
+  X(cuTensorMapReplaceAddress, cuTensorMapReplaceAddress, 12000, cuTensorMapReplaceAddress) \
+  X(cuTexObjectGetResourceDesc, cuTexObjectGetResourceDesc, 5000, cuTexObjectGetResourceDesc) \
+  X(cuTexObjectGetResourceViewDesc, cuTexObjectGetResourceViewDesc, 5000, cuTexObjectGetResourceViewDesc) \
+  X(cuTexObjectGetTextureDesc, cuTexObjectGetTextureDesc, 5000, cuTexObjectGetTextureDesc) \
+  X(cuTexRefCreate, cuTexRefCreate, 2000, cuTexRefCreate) \
+  X(cuTexRefDestroy, cuTexRefDestroy, 2000, cuTexRefDestroy) \
+  X(cuTexRefGetAddress, cuTexRefGetAddress, 2000, cuTexRefGetAddress) \
+  X(cuTexRefGetAddress, cuTexRefGetAddress_v2, 3020, cuTexRefGetAddress_v2) \
+  X(cuTexRefGetAddressMode, cuTexRefGetAddressMode, 2000, cuTexRefGetAddressMode) \
+  X(cuTexRefGetArray, cuTexRefGetArray, 2000, cuTexRefGetArray) \
+  X(cuTexRefGetBorderColor, cuTexRefGetBorderColor, 8000, cuTexRefGetBorderColor) \
+  X(cuTexRefGetFilterMode, cuTexRefGetFilterMode, 2000, cuTexRefGetFilterMode) \
+  X(cuTexRefGetFlags, cuTexRefGetFlags, 2000, cuTexRefGetFlags) \
+  X(cuTexRefGetFormat, cuTexRefGetFormat, 2000, cuTexRefGetFormat) \
+  X(cuTexRefGetMaxAnisotropy, cuTexRefGetMaxAnisotropy, 5000, cuTexRefGetMaxAnisotropy) \
+  X(cuTexRefGetMipmapFilterMode, cuTexRefGetMipmapFilterMode, 5000, cuTexRefGetMipmapFilterMode) \
+  X(cuTexRefGetMipmapLevelBias, cuTexRefGetMipmapLevelBias, 5000, cuTexRefGetMipmapLevelBias) \
+  X(cuTexRefGetMipmapLevelClamp, cuTexRefGetMipmapLevelClamp, 5000, cuTexRefGetMipmapLevelClamp) \
+  X(cuTexRefGetMipmappedArray, cuTexRefGetMipmappedArray, 5000, cuTexRefGetMipmappedArray) \
+  X(cuTexRefSetAddress, cuTexRefSetAddress, 2000, cuTexRefSetAddress) \
+  X(cuTexRefSetAddress, cuTexRefSetAddress_v2, 3020, cuTexRefSetAddress_v2) \
+  X(cuTexRefSetAddress2D, cuTexRefSetAddress2D, 2020, cuTexRefSetAddress2D) \
+  X(cuTexRefSetAddress2D, cuTexRefSetAddress2D_v2, 3020, cuTexRefSetAddress2D_v2) \
+  X(cuTexRefSetAddress2D, cuTexRefSetAddress2D_v3, 4010, cuTexRefSetAddress2D_v3) \
+  X(cuTexRefSetAddressMode, cuTexRefSetAddressMode, 2000, cuTexRefSetAddressMode) \
+  X(cuTexRefSetArray, cuTexRefSetArray, 2000, cuTexRefSetArray) \
+  X(cuTexRefSetBorderColor, cuTexRefSetBorderColor, 8000, cuTexRefSetBorderColor) \
+  X(cuTexRefSetFilterMode, cuTexRefSetFilterMode, 2000, cuTexRefSetFilterMode) \
+  X(cuTexRefSetFlags, cuTexRefSetFlags, 2000, cuTexRefSetFlags) \
+  X(cuTexRefSetFormat, cuTexRefSetFormat, 2000, cuTexRefSetFormat) \
+  X(cuTexRefSetMaxAnisotropy, cuTexRefSetMaxAnisotropy, 5000, cuTexRefSetMaxAnisotropy) \
+  X(cuTexRefSetMipmapFilterMode, cuTexRefSetMipmapFilterMode, 5000, cuTexRefSetMipmapFilterMode) \
+  X(cuTexRefSetMipmapLevelBias, cuTexRefSetMipmapLevelBias, 5000, cuTexRefSetMipmapLevelBias) \
+  X(cuTexRefSetMipmapLevelClamp, cuTexRefSetMipmapLevelClamp, 5000, cuTexRefSetMipmapLevelClamp) \
+  X(cuTexRefSetMipmappedArray, cuTexRefSetMipmappedArray, 5000, cuTexRefSetMipmappedArray) \
+  X(cuUserObjectRetain, cuUserObjectRetain, 11030, cuUserObjectRetain) \
+  X(cuVDPAUCtxCreate, cuVDPAUCtxCreate, 3010, cuVDPAUCtxCreate) \
+  X(cuVDPAUCtxCreate, cuVDPAUCtxCreate_v2, 3020, cuVDPAUCtxCreate_v2) \
+  X(cuVDPAUGetDevice, cuVDPAUGetDevice, 3010, cuVDPAUGetDevice) \
+  X(cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync, 10000, cuWaitExternalSemaphoresAsync_ptsz)

@@ -594,7 +594,9 @@ static void fill(void) {
 cl_int CL_API_CALL clIcdGetPlatformIDsKHR(cl_uint n, cl_platform_id *ids_, cl_uint *count) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, fill);
-  return yp_clGetPlatformIDs(n, ids_, count);
+  if (yp_lent_to("opencl")) return yp_clGetPlatformIDs(n, ids_, count);
+  if (count) *count = 0;
+  return CL_PLATFORM_NOT_FOUND_KHR;
 }
 
 #ifndef LOADER /* which asks whoever's the platform is */

@@ -377,6 +377,12 @@ int yp_nodes(void) {
   return n;
 }
 
+/* yp_lent_to says whether what is lent is for programs of that interface. */
+bool yp_lent_to(const char *api) {
+  const char *other = setting("YUNHE_POOL_API");
+  return !other || !strcmp(other, api);
+}
+
 yp_node *yp_node_at(int i) { return nodes + i; }
 bool yp_unified(const yp_node *c) { return c->unified; }
 bool yp_user_events(const yp_node *c) { return __atomic_load_n(&c->user_events, __ATOMIC_ACQUIRE); }

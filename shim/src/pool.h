@@ -156,6 +156,7 @@ typedef struct {
 /* A message is built between yp_begin, which takes the lock, and one of
  * yp_sync, yp_post and yp_end, which give it back. */
 int yp_nodes(void);
+bool yp_lent_to(const char *api);
 void yp_stay(void); /* until yp_go as often, the thread is not canceled: it has locks, or a part in what others wait for */
 void yp_go(void);
 yp_node *yp_node_at(int i);

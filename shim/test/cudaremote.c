@@ -491,7 +491,7 @@ int main(int argc, char **argv) {
     int (*proc)(const char *, void **, int, uint64_t, int *), status;
     *(void **)&proc = dlsym(lib, "cuGetProcAddress_v2");
     static const struct { const char *name, *symbol; int version; uint64_t flags; } all[] = {
-        {"cuMemAlloc", "cuMemAlloc_v2", 12040, 0}, {"cuMemAlloc", "", 2000, 0}, {"cuCtxCreate", "cuCtxCreate_v2", 11000, 0}, {"cuCtxCreate", "cuCtxCreate_v3", 12000, 0}, {"cuLaunchKernel", "cuLaunchKernel_ptsz", 12000, 2},
+        {"cuMemAlloc", "cuMemAlloc_v2", 12040, 0}, {"cuMemAlloc", "cuMemAlloc", 2000, 0}, {"cuMemAllocAsync", "", 11010, 0}, {"cuLinkCreate", "cuLinkCreate", 6000, 0}, {"cuStreamWaitValue32", "cuStreamWaitValue32_ptsz", 11060, 3}, {"cuCtxCreate", "cuCtxCreate_v2", 11000, 0}, {"cuCtxCreate", "cuCtxCreate_v3", 12000, 0}, {"cuLaunchKernel", "cuLaunchKernel_ptsz", 12000, 2},
         {"cuMemcpyHtoD", "cuMemcpyHtoD_v2_ptds", 12000, 2}, {"cuGraphInstantiate", "cuGraphInstantiateWithFlags", 12000, 0}, {"cuGraphInstantiate", "cuGraphInstantiate_v2", 11000, 0}, {"cuNobody", "", 12000, 0},
         {"cuGetProcAddress", "cuGetProcAddress_v2", 12000, 0}, {"cuGetProcAddress", "cuGetProcAddress", 11040, 0}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -524,6 +524,14 @@ int main(int argc, char **argv) {
     uint32_t v = 40, count = 10, got[10];
     MUST(launch(function(code, "fill"), 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&p, &v, &count}, NULL)), MUST(finish(NULL)), MUST(out(got, p, sizeof got));
     printf("its own stream %u %u\n", got[0], got[9]);
+    int (*shape)(handle, int, int, int), (*room)(handle, unsigned), (*setv)(handle, int, void *, unsigned), (*seti)(handle, int, unsigned), (*grid)(handle, int, int); /* as before CUDA 4 */
+    *(void **)&shape = dlsym(lib, "cuFuncSetBlockShape"), *(void **)&room = dlsym(lib, "cuParamSetSize"), *(void **)&setv = dlsym(lib, "cuParamSetv"), *(void **)&seti = dlsym(lib, "cuParamSeti");
+    *(void **)&grid = dlsym(lib, "cuLaunchGrid");
+    handle fill = function(code, "fill");
+    printf("before: no shape %d, ", grid(fill, 1, 1));
+    printf("wrong %d %d %d %d %d, ", shape(fill, 1, 0, 1), room(fill, 4097), setv(fill, 4090, &v, 8), setv(fill, -1, &v, 4), shape(NULL, 1, 1, 1));
+    MUST(shape(fill, 1, 1, 1)), MUST(setv(fill, 0, &p, sizeof p)), MUST(seti(fill, 8, 70)), MUST(seti(fill, 12, 10)), MUST(room(fill, 16)), MUST(grid(fill, 1, 1)), MUST(out(got, p, sizeof got));
+    printf("right %u %u\n", got[0], got[9]);
     int device;
     char attributes[3] = {16, 75, 83};
     for (i = 0; i < 3; i++) MUST(cuDeviceGetAttribute(&device, attributes[i], 0)), printf("attribute %d: %d\n", attributes[i], device);

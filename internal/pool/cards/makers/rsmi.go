@@ -5,6 +5,8 @@ package makers
 import (
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"yunhe.dev/yunhe/internal/pool/cards"
 )
 
@@ -16,7 +18,7 @@ type rsmi struct {
 	init        func(uint64) int32
 	count       func(*uint32) int32
 	name        func(uint32, *byte, uint64) int32
-	vendor      func(uint32, *byte, uint32) int32
+	vendor      func(uint32, *byte, uint64) int32
 	pci         func(uint32, *uint64) int32
 	total       func(uint32, int32, *uint64) int32
 	used        func(uint32, int32, *uint64) int32
@@ -26,6 +28,7 @@ type rsmi struct {
 	energy      func(uint32, *uint64, *float32, *uint64) int32
 	busy        func(uint32, *uint32) int32
 	ecc         func(uint32, int32, *rsmiErrors) int32
+	errorText   func(int32, **byte) int32
 }
 
 // rsmiErrors is rsmi_error_count_t.
@@ -46,21 +49,29 @@ func (r *rsmi) open() error {
 	r.bind(map[string]any{
 		"rsmi_init": &r.init, "rsmi_num_monitor_devices": &r.count, "rsmi_dev_name_get": &r.name, "rsmi_dev_vendor_name_get": &r.vendor, "rsmi_dev_pci_id_get": &r.pci,
 		"rsmi_dev_memory_total_get": &r.total, "rsmi_dev_memory_usage_get": &r.used, "rsmi_dev_temp_metric_get": &r.temperature, "rsmi_dev_power_ave_get": &r.power, "rsmi_dev_power_get": &r.socket,
-		"rsmi_dev_energy_count_get": &r.energy, "rsmi_dev_busy_percent_get": &r.busy, "rsmi_dev_ecc_count_get": &r.ecc,
+		"rsmi_dev_energy_count_get": &r.energy, "rsmi_dev_busy_percent_get": &r.busy, "rsmi_dev_ecc_count_get": &r.ecc, "rsmi_status_string": &r.errorText,
 	})
 	if r.init == nil || r.count == nil {
 		return fmt.Errorf("librocm_smi64.so has not the calls of rocm_smi.h")
 	}
-	if code := r.init(0); code != 0 {
-		return fmt.Errorf("rsmi_init: error %d", code)
+	return r.failed("rsmi_init", r.init(0))
+}
+
+func (r *rsmi) failed(what string, code int32) error {
+	if code == 0 {
+		return nil
 	}
-	return nil
+	var said *byte
+	if r.errorText != nil && r.errorText(code, &said) == 0 && said != nil {
+		return fmt.Errorf("%s: %s", what, unix.BytePtrToString(said))
+	}
+	return fmt.Errorf("%s: error %d", what, code)
 }
 
 func (r *rsmi) cards() ([]cards.Card, error) {
 	var n uint32
-	if code := r.count(&n); code != 0 {
-		return nil, fmt.Errorf("rsmi_num_monitor_devices: error %d", code)
+	if err := r.failed("rsmi_num_monitor_devices", r.count(&n)); err != nil {
+		return nil, err
 	}
 	out := []cards.Card{}
 	for i := range n {
@@ -75,7 +86,7 @@ func (r *rsmi) card(i uint32) cards.Card {
 	if r.name != nil && r.name(i, &name[0], uint64(len(name))) == 0 {
 		c.Model = text(name)
 	}
-	if r.vendor != nil && r.vendor(i, &name[0], uint32(len(name))) == 0 {
+	if r.vendor != nil && r.vendor(i, &name[0], uint64(len(name))) == 0 {
 		c.Vendor = text(name)
 	}
 	var v, w uint64

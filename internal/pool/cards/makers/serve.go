@@ -35,7 +35,7 @@ var makers = []struct {
 	{"nvml", []string{"libnvidia-ml.so.1"}, func(l library) maker { return &nvml{library: l} }},
 	{"dcmi", []string{"libdcmi.so", "/usr/local/dcmi/libdcmi.so"}, func(l library) maker { return &dcmi{library: l} }},
 	{"cndev", []string{"libcndev.so", "/usr/local/neuware/lib64/libcndev.so"}, func(l library) maker { return &cndev{library: l} }},
-	{"rocm-smi", []string{"librocm_smi64.so", "librocm_smi64.so.2", "/opt/hyhal/lib/librocm_smi64.so", "/opt/dtk/lib/librocm_smi64.so"}, func(l library) maker { return &rsmi{library: l} }},
+	{"rocm-smi", []string{"librocm_smi64.so", "librocm_smi64.so.7", "librocm_smi64.so.6", "librocm_smi64.so.5", "librocm_smi64.so.2", "librocm_smi64.so.1", "/opt/rocm/lib/librocm_smi64.so", "/opt/hyhal/lib/librocm_smi64.so", "/opt/dtk/lib/librocm_smi64.so"}, func(l library) maker { return &rsmi{library: l} }},
 }
 
 type library struct{ handle uintptr }

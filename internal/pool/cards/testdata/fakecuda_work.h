@@ -354,10 +354,12 @@ int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
   if (!strcmp(name, "cuCtxCreate") && version >= 11040) return *f = version < 12050 ? (void *)cuCtxCreate_v3 : (void *)cuCtxCreate_v4, OK;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (!strcmp(all[i].name, name)) return *f = flags & 2 ? all[i].own : all[i].f, *f == (void *)cuGetProcAddress && version >= 12000 ? *f = (void *)cuGetProcAddress_v2, OK : OK;
-  return *f = NULL, NOT_FOUND;
+  return NOT_FOUND;
 }
 int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags, int *status) {
+  if (flags > 3) return INVALID;
+  *f = NULL;
   int r = cuGetProcAddress(name, f, version, flags);
   if (status) *status = r ? 1 : 0;
-  return r;
+  return OK;
 }
