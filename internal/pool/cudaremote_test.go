@@ -209,6 +209,7 @@ cuGraphInstantiate 11000: 0 0 right
 cuNobody 12000: 0 1 right
 cuGetProcAddress 12000: 0 0 right
 cuGetProcAddress 11040: 0 0 right
+yunhe pool: CUDA's runtime (libcudart, which PyTorch needs) does not start on another machine than the card's: it asks the driver for tables that are not documented
 table 1
 peer 0 0, managed 801
 registered 0 712, 0 1

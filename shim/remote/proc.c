@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include "table.h"
 
@@ -138,25 +139,29 @@ EXPORT CUresult cuGetErrorString(int code, const char **to) {
 }
 
 /* Tables of functions that are not documented, which the library of CUDA's runtime
- * asks for: there are none. */
+ * asks for: there are none. What the program makes of that does not say why. */
 EXPORT CUresult cuGetExportTable(const void **table, const void *id) {
+  static bool told;
   if (!table || !id) return INVALID_VALUE;
   *table = NULL;
+  if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+    fprintf(stderr, "yunhe pool: CUDA's runtime (libcudart, which PyTorch needs) does not start on another machine than the card's: it asks the driver for tables that are not documented\n");
   return INVALID_VALUE;
 }
 
 /* As the driver does, the second form tells what is not there by its status, and the first by its result. */
 EXPORT CUresult cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags, int *status) {
-  enum { PER_THREAD = 2, BOTH = 3, FOUND = 0, UNKNOWN = 1, TOO_OLD = 2 };
+  enum { PER_THREAD = 2, BOTH = 3, FOUND = 0, UNKNOWN = 1, TOO_OLD = 2, OWN_SINCE = 7000 };
   int since = -1, found = UNKNOWN;
   if (!name || !f || flags > BOTH) return INVALID_VALUE;
   *f = NULL;
   for (size_t i = 0; i < yr_functions_n; i++) {
-    if (strcmp(yr_functions[i].base, name)) continue;
+    const yr_function *y = yr_functions + i;
+    void (*g)(void) = flags & PER_THREAD ? y->own : y->f;
+    if (strcmp(y->base, name)) continue;
     if (found == UNKNOWN) found = TOO_OLD;
-    if (yr_functions[i].since > version || yr_functions[i].since <= since) continue;
-    since = yr_functions[i].since, found = FOUND;
-    void (*g)(void) = flags & PER_THREAD ? yr_functions[i].own : yr_functions[i].f;
+    if (y->since > version || y->since <= since || (g != y->f && version < OWN_SINCE)) continue;
+    since = y->since, found = FOUND;
     memcpy(f, &g, sizeof g);
   }
   if (status) *status = found;

@@ -7,8 +7,5 @@
 YR_FUNCTIONS(DECLARE)
 
 #define ROW(base, symbol, since, own) {#base, symbol, own, since},
-const yr_function yr_functions[] = {
-    YR_FUNCTIONS(ROW)
-    {"cuGraphInstantiate", cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 12000},
-};
+const yr_function yr_functions[] = {YR_FUNCTIONS(ROW)};
 const size_t yr_functions_n = sizeof yr_functions / sizeof *yr_functions;

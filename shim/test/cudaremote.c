@@ -492,7 +492,7 @@ int main(int argc, char **argv) {
     *(void **)&proc = dlsym(lib, "cuGetProcAddress_v2");
     static const struct { const char *name, *symbol; int version; uint64_t flags; } all[] = {
         {"cuMemAlloc", "cuMemAlloc_v2", 12040, 0}, {"cuMemAlloc", "cuMemAlloc", 2000, 0}, {"cuMemAllocAsync", "", 11010, 0}, {"cuLinkCreate", "cuLinkCreate", 6000, 0}, {"cuStreamWaitValue32", "cuStreamWaitValue32_ptsz", 11060, 3}, {"cuCtxCreate", "cuCtxCreate_v2", 11000, 0}, {"cuCtxCreate", "cuCtxCreate_v3", 12000, 0}, {"cuLaunchKernel", "cuLaunchKernel_ptsz", 12000, 2},
-        {"cuMemcpyHtoD", "cuMemcpyHtoD_v2_ptds", 12000, 2}, {"cuGraphInstantiate", "cuGraphInstantiateWithFlags", 12000, 0}, {"cuGraphInstantiate", "cuGraphInstantiate_v2", 11000, 0}, {"cuNobody", "", 12000, 0},
+        {"cuMemcpyHtoD", "cuMemcpyHtoD_v2_ptds", 12000, 2}, {"cuGraphInstantiate", "cuGraphInstantiate_v2", 12000, 0}, {"cuGraphInstantiate", "cuGraphInstantiate_v2", 11000, 0}, {"cuNobody", "", 12000, 0},
         {"cuGetProcAddress", "cuGetProcAddress_v2", 12000, 0}, {"cuGetProcAddress", "cuGetProcAddress", 11040, 0}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
       int r = proc(all[i].name, &f, all[i].version, all[i].flags, &status);
