@@ -228,6 +228,27 @@ attribute 83: 0
 	}
 }
 
+// TestCUDARemoteFFmpeg: ffmpeg keeps pictures on the card, and has them back.
+func TestCUDARemoteFFmpeg(t *testing.T) {
+	ffmpeg, err := exec.LookPath("ffmpeg")
+	if err != nil {
+		t.Skip("SKIPPED: ffmpeg is not installed")
+	}
+	n := startRemote(t)
+	task, token := ask(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 100, Memory: 64 * mib})
+	sum := func(env []string, card, filters string) string {
+		args := append(strings.Fields(card), strings.Fields("-v error -f lavfi -i testsrc=size=320x240:rate=5 -t 2 -vf "+filters+" -f md5 -")...)
+		cmd := exec.CommandContext(t.Context(), ffmpeg, args...)
+		cmd.Env = append(os.Environ(), env...)
+		return output(t, cmd)
+	}
+	want := sum(nil, "", "format=nv12")
+	env := append(pool.RemoteCUDAEnvironment(n.remote, "", ""), pool.Environment(0, pool.CUDA, n.tcp, task.ID, token)...)
+	if got := sum(env, "-init_hw_device cuda=c:0 -filter_hw_device c", "format=nv12,hwupload_cuda,hwdownload,format=nv12"); got != want {
+		t.Errorf("from the card %q, want %q", got, want)
+	}
+}
+
 // TestCUDARemoteOpenCL: a program on a slice of CUDA that looks for OpenCL, too, finds
 // none, and nothing is asked of the slice's worker.
 func TestCUDARemoteOpenCL(t *testing.T) {

@@ -328,7 +328,7 @@ int cuDeviceGet(int *d, int i) { return !begun ? UNINITIALIZED : !d ? INVALID : 
   d = shown[d]
 int cuDeviceGetName(char *name, int n, int d) { CARD(d); return name ? snprintf(name, (size_t)n, d ? "FAKE H100" : "FAKE H200"), OK : INVALID; }
 int cuDeviceGetAttribute(int *v, int what, int d) {
-  static const struct { int what, v; } all[] = {{1, 1024}, {10, 32}, {16, 132}, {39, 2048}, {41, 1}, {75, 9}, {76, 0}};
+  static const struct { int what, v; } all[] = {{1, 1024}, {10, 32}, {14, 512}, {16, 132}, {39, 2048}, {41, 1}, {75, 9}, {76, 0}};
   CARD(d);
   if (!v || what < 1 || what > 150) return INVALID;
   *v = 0;
