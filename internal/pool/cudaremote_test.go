@@ -138,7 +138,7 @@ func cubin() []byte {
 // machine and over TCP.
 func TestCUDARemote(t *testing.T) {
 	n := startRemote(t)
-	for _, args := range [][]string{{"compute", n.elf}, {"copies"}, {"streams"}, {"memory"}, {"jit"}, {"threads", "8"}, {"late"}, {"wrong"}} {
+	for _, args := range [][]string{{"compute", n.elf}, {"copies"}, {"streams"}, {"memory"}, {"textures"}, {"jit"}, {"threads", "8"}, {"late"}, {"wrong"}} {
 		want := n.native(t, args...)
 		for _, at := range []string{n.unix, n.tcp} {
 			task, run := n.share(t, at, pool.Spec{Device: "cuda-1", Compute: 100, Memory: 400 * mib})

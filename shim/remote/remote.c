@@ -291,7 +291,7 @@ EXPORT CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice d) {
 EXPORT CUresult cuDeviceGetAttribute(int *value, int what, CUdevice d) {
   static const unsigned char missing[] = {
       19 /* host memory that is mapped */, 83 /* managed memory */, 88, 89, 91, 100, 101, 96 /* cooperative over devices */, 98, 110, 116, 117, 118 /* others that write here, and are flushed */,
-      103, 104, 105, 119, 124, 128 /* handles to share memory by */, 112, 121 /* arrays that are mapped */, 114 /* semaphores of others */, 125 /* events between processes */, 127 /* tensor maps */, 129, 132 /* multicast */};
+      103, 104, 105, 119, 124, 128 /* handles to share memory by */, 112, 121 /* arrays that are mapped */, 114 /* semaphores of others */, 125 /* events between processes */, 129, 132 /* multicast */};
   enum { MOST = 256 };
   static uint64_t known[MOST]; /* above 32 bits: it is */
   READY;

@@ -126,6 +126,13 @@ enum {
   OP_MemsetD2D8Async = 1209,
   OP_MemsetD2D16Async = 1210,
   OP_MemsetD2D32Async = 1211,
+  OP_TexObjectCreate = 1280,
+  OP_TexObjectDestroy = 1281,
+  OP_SurfObjectCreate = 1282,
+  OP_SurfObjectDestroy = 1283,
+  OP_TensorMapEncodeTiled = 1284,
+  OP_TensorMapEncodeIm2col = 1285,
+  OP_TensorMapReplaceAddress = 1286,
   OP_StreamCreate = 1216,
   OP_StreamCreateWithPriority = 1217,
   OP_StreamGetPriority = 1218,
@@ -1403,12 +1410,125 @@ EXPORT CUresult cuIpcCloseMemHandle(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuImportExternalMemory(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuDestroyExternalMemory(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuImportExternalSemaphore(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuTexObjectCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuTexObjectDestroy(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuSurfObjectCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuSurfObjectDestroy(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuTensorMapEncodeTiled(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuMulticastCreate(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+CUresult yr_cuTexObjectCreate(uint64_t *a0, const void *a1, const void *a2, const void *a3, unsigned a4) {
+  if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!a0) return CUDA_ERROR_INVALID_VALUE;
+  if (!a1) return CUDA_ERROR_INVALID_VALUE;
+  if (!a2) return CUDA_ERROR_INVALID_VALUE;
+  if (!a3) return CUDA_ERROR_INVALID_VALUE;
+  yr_begin(OP_TexObjectCreate);
+  yp_bytes(a1, 144);
+  yp_bytes(a2, 104);
+  yp_bytes(a3, 112);
+  yp_word((uint64_t)a4);
+  answer a = {.land = NULL};
+  CUresult r = yr_sync(&a);
+  if (!r) {
+    *a0 = (__typeof__(*a0))yr_out(&a, 0);
+  }
+  free(a.data);
+  return r;
+}
+EXPORT CUresult cuTexObjectDestroy(uint64_t a0) {
+  if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  yr_begin(OP_TexObjectDestroy);
+  yp_word((uint64_t)a0);
+  return yr_sync(NULL);
+}
+EXPORT CUresult cuSurfObjectCreate(uint64_t *a0, const void *a1) {
+  if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!a0) return CUDA_ERROR_INVALID_VALUE;
+  if (!a1) return CUDA_ERROR_INVALID_VALUE;
+  yr_begin(OP_SurfObjectCreate);
+  yp_bytes(a1, 144);
+  answer a = {.land = NULL};
+  CUresult r = yr_sync(&a);
+  if (!r) {
+    *a0 = (__typeof__(*a0))yr_out(&a, 0);
+  }
+  free(a.data);
+  return r;
+}
+EXPORT CUresult cuSurfObjectDestroy(uint64_t a0) {
+  if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  yr_begin(OP_SurfObjectDestroy);
+  yp_word((uint64_t)a0);
+  return yr_sync(NULL);
+}
+CUresult yr_cuTensorMapEncodeTiled(void *a0, int a1, unsigned a2, uint64_t a3, const void *a4, const void *a5, const void *a6, const void *a7, int a8, int a9, int a10, int a11) {
+  if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!a0) return CUDA_ERROR_INVALID_VALUE;
+  if (!a4) return CUDA_ERROR_INVALID_VALUE;
+  if (!a5) return CUDA_ERROR_INVALID_VALUE;
+  if (!a6) return CUDA_ERROR_INVALID_VALUE;
+  if (!a7) return CUDA_ERROR_INVALID_VALUE;
+  yr_begin(OP_TensorMapEncodeTiled);
+  yp_word((uint64_t)a1);
+  yp_word((uint64_t)a2);
+  yp_word((uint64_t)a3);
+  yp_bytes(a4, 40);
+  yp_bytes(a5, 40);
+  yp_bytes(a6, 20);
+  yp_bytes(a7, 20);
+  yp_word((uint64_t)a8);
+  yp_word((uint64_t)a9);
+  yp_word((uint64_t)a10);
+  yp_word((uint64_t)a11);
+  answer a = {.land = NULL};
+  CUresult r = yr_sync(&a);
+  if (!r) {
+    yr_bytes(&a, a0, 128);
+  }
+  free(a.data);
+  return r;
+}
+CUresult yr_cuTensorMapEncodeIm2col(void *a0, int a1, unsigned a2, uint64_t a3, const void *a4, const void *a5, const void *a6, const void *a7, unsigned a8, unsigned a9, const void *a10, int a11, int a12, int a13, int a14) {
+  if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!a0) return CUDA_ERROR_INVALID_VALUE;
+  if (!a4) return CUDA_ERROR_INVALID_VALUE;
+  if (!a5) return CUDA_ERROR_INVALID_VALUE;
+  if (!a6) return CUDA_ERROR_INVALID_VALUE;
+  if (!a7) return CUDA_ERROR_INVALID_VALUE;
+  if (!a10) return CUDA_ERROR_INVALID_VALUE;
+  yr_begin(OP_TensorMapEncodeIm2col);
+  yp_word((uint64_t)a1);
+  yp_word((uint64_t)a2);
+  yp_word((uint64_t)a3);
+  yp_bytes(a4, 40);
+  yp_bytes(a5, 40);
+  yp_bytes(a6, 12);
+  yp_bytes(a7, 12);
+  yp_word((uint64_t)a8);
+  yp_word((uint64_t)a9);
+  yp_bytes(a10, 20);
+  yp_word((uint64_t)a11);
+  yp_word((uint64_t)a12);
+  yp_word((uint64_t)a13);
+  yp_word((uint64_t)a14);
+  answer a = {.land = NULL};
+  CUresult r = yr_sync(&a);
+  if (!r) {
+    yr_bytes(&a, a0, 128);
+  }
+  free(a.data);
+  return r;
+}
+CUresult yr_cuTensorMapReplaceAddress(void *a0, uint64_t a1, const void *a2) {
+  if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!a0) return CUDA_ERROR_INVALID_VALUE;
+  if (!a2) return CUDA_ERROR_INVALID_VALUE;
+  yr_begin(OP_TensorMapReplaceAddress);
+  yp_word((uint64_t)a1);
+  yp_bytes(a2, 128);
+  answer a = {.land = NULL};
+  CUresult r = yr_sync(&a);
+  if (!r) {
+    yr_bytes(&a, a0, 128);
+  }
+  free(a.data);
+  return r;
+}
 EXPORT CUresult cuStreamCreate(CUstream *a0, unsigned a1) {
   if (!yr_ready()) return CUDA_ERROR_NOT_INITIALIZED;
   if (!a0) return CUDA_ERROR_INVALID_VALUE;
@@ -2045,8 +2165,6 @@ EXPORT CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(void) { return CUDA_ER
 EXPORT CUresult cuSurfObjectGetResourceDesc(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuSurfRefGetArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuSurfRefSetArray(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuTensorMapEncodeIm2col(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-EXPORT CUresult cuTensorMapReplaceAddress(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuTexObjectGetResourceDesc(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuTexObjectGetResourceViewDesc(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 EXPORT CUresult cuTexObjectGetTextureDesc(void) { return CUDA_ERROR_NOT_SUPPORTED; }
@@ -2196,6 +2314,13 @@ CUresult cuMemsetD32Async(CUdeviceptr a0, unsigned a1, size_t a2, CUstream a3);
 CUresult cuMemsetD2D8Async(CUdeviceptr a0, size_t a1, unsigned char a2, size_t a3, size_t a4, CUstream a5);
 CUresult cuMemsetD2D16Async(CUdeviceptr a0, size_t a1, unsigned short a2, size_t a3, size_t a4, CUstream a5);
 CUresult cuMemsetD2D32Async(CUdeviceptr a0, size_t a1, unsigned a2, size_t a3, size_t a4, CUstream a5);
+CUresult yr_cuTexObjectCreate(uint64_t *a0, const void *a1, const void *a2, const void *a3, unsigned a4);
+CUresult cuTexObjectDestroy(uint64_t a0);
+CUresult cuSurfObjectCreate(uint64_t *a0, const void *a1);
+CUresult cuSurfObjectDestroy(uint64_t a0);
+CUresult yr_cuTensorMapEncodeTiled(void *a0, int a1, unsigned a2, uint64_t a3, const void *a4, const void *a5, const void *a6, const void *a7, int a8, int a9, int a10, int a11);
+CUresult yr_cuTensorMapEncodeIm2col(void *a0, int a1, unsigned a2, uint64_t a3, const void *a4, const void *a5, const void *a6, const void *a7, unsigned a8, unsigned a9, const void *a10, int a11, int a12, int a13, int a14);
+CUresult yr_cuTensorMapReplaceAddress(void *a0, uint64_t a1, const void *a2);
 CUresult cuStreamCreate(CUstream *a0, unsigned a1);
 CUresult cuStreamCreateWithPriority(CUstream *a0, unsigned a1, int a2);
 CUresult cuStreamGetPriority(CUstream a0, int *a1);
@@ -2480,12 +2605,14 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuImportExternalMemory, cuImportExternalMemory, 10000, cuImportExternalMemory) \
   X(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, cuDestroyExternalMemory) \
   X(cuImportExternalSemaphore, cuImportExternalSemaphore, 10000, cuImportExternalSemaphore) \
+  X(cuMulticastCreate, cuMulticastCreate, 12010, cuMulticastCreate) \
   X(cuTexObjectCreate, cuTexObjectCreate, 5000, cuTexObjectCreate) \
   X(cuTexObjectDestroy, cuTexObjectDestroy, 5000, cuTexObjectDestroy) \
   X(cuSurfObjectCreate, cuSurfObjectCreate, 5000, cuSurfObjectCreate) \
   X(cuSurfObjectDestroy, cuSurfObjectDestroy, 5000, cuSurfObjectDestroy) \
   X(cuTensorMapEncodeTiled, cuTensorMapEncodeTiled, 12000, cuTensorMapEncodeTiled) \
-  X(cuMulticastCreate, cuMulticastCreate, 12010, cuMulticastCreate) \
+  X(cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2col, 12000, cuTensorMapEncodeIm2col) \
+  X(cuTensorMapReplaceAddress, cuTensorMapReplaceAddress, 12000, cuTensorMapReplaceAddress) \
   X(cuStreamCreate, cuStreamCreate, 2000, cuStreamCreate) \
   X(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050, cuStreamCreateWithPriority) \
   X(cuStreamGetPriority, cuStreamGetPriority, 5050, cuStreamGetPriority_ptsz) \
@@ -2742,8 +2869,6 @@ CUresult cuGraphNodeGetType(CUnode a0, int *a1);
   X(cuSurfObjectGetResourceDesc, cuSurfObjectGetResourceDesc, 5000, cuSurfObjectGetResourceDesc) \
   X(cuSurfRefGetArray, cuSurfRefGetArray, 3000, cuSurfRefGetArray) \
   X(cuSurfRefSetArray, cuSurfRefSetArray, 3000, cuSurfRefSetArray) \
-  X(cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2col, 12000, cuTensorMapEncodeIm2col) \
-  X(cuTensorMapReplaceAddress, cuTensorMapReplaceAddress, 12000, cuTensorMapReplaceAddress) \
   X(cuTexObjectGetResourceDesc, cuTexObjectGetResourceDesc, 5000, cuTexObjectGetResourceDesc) \
   X(cuTexObjectGetResourceViewDesc, cuTexObjectGetResourceViewDesc, 5000, cuTexObjectGetResourceViewDesc) \
   X(cuTexObjectGetTextureDesc, cuTexObjectGetTextureDesc, 5000, cuTexObjectGetTextureDesc) \

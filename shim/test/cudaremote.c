@@ -41,8 +41,12 @@ extern int cuThreadExchangeStreamCaptureMode(int *);
 extern int cuEventCreate(handle *, unsigned), cuEventRecord(handle, handle), cuEventQuery(handle), cuEventSynchronize(handle), cuEventElapsedTime(float *, handle, handle), cuEventDestroy_v2(handle);
 extern int cuGraphInstantiateWithFlags(handle *, handle, unsigned long long), cuGraphLaunch(handle, handle), cuGraphDestroy(handle), cuGraphExecDestroy(handle), cuGraphGetNodes(handle, handle *, size_t *);
 
+extern int cuTexObjectCreate(uint64_t *, const void *, const void *, const void *), cuTexObjectDestroy(uint64_t), cuSurfObjectCreate(uint64_t *, const void *), cuSurfObjectDestroy(uint64_t);
+extern int cuTensorMapEncodeTiled(void *, int, unsigned, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int, int, int, int), cuTensorMapReplaceAddress(void *, void *);
+extern int cuTensorMapEncodeIm2col(void *, int, unsigned, void *, const uint64_t *, const uint64_t *, const int *, const int *, unsigned, unsigned, const uint32_t *, int, int, int, int);
+
 enum { N = 1 << 12, MIB = 1 << 20 };
-static const char code[] = "fake: add spin wait saxpy fill sum odd wild crash";
+static const char code[] = "fake: add spin wait saxpy fill sum odd wild crash texels";
 static handle context;
 
 static void must(int r, const char *what) {
@@ -390,6 +394,65 @@ static void streams(void) {
   printf("afterwards %d, %d\n", now == context, cuCtxSynchronize());
 }
 
+static uint32_t texel(handle f, uint64_t t, uint32_t i) {
+  static ptr to;
+  if (!to) to = alloc(400);
+  uint32_t n = 100, got[100];
+  MUST(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&t, &to, &n}, NULL));
+  MUST(cuMemcpyDtoH_v2(got, to, sizeof got));
+  return got[i];
+}
+
+static void textures(void) {
+  enum { W = 64, H = 1 };
+  struct { size_t w, h; int format; unsigned channels; } shape = {W, H, 3, 1};
+  struct { int type; union { handle array; struct { ptr at; int format; unsigned channels; size_t n; } linear; int reserved[32]; } of; unsigned flags; } of = {0};
+  struct { int modes[3], filter; unsigned flags, anisotropy; int mipmaps; float levels[3]; uint32_t border[4]; int reserved[12]; } how = {.border = {1234}};
+  struct { int format; size_t w, h, d; unsigned some[4], reserved[16]; } view = {.w = 8, .h = 1};
+  uint32_t data[W * H], in[100];
+  uint64_t t, s, none;
+  handle a, f = function(code, "texels");
+  for (uint32_t i = 0; i < W * H; i++) data[i] = 7 * i;
+  MUST(cuArrayCreate_v2(&a, &shape));
+  for (size_t y = 0; y < H; y++) MUST(cuMemcpyHtoA_v2(a, y * W * 4, data + y * W, W * 4));
+  of.of.array = a;
+  MUST(cuTexObjectCreate(&t, &of, &how, NULL));
+  printf("array %u %u, border %u\n", texel(f, t, 0), texel(f, t, 15), texel(f, t, 99));
+  SAY(cuSurfObjectDestroy(t));
+  MUST(cuTexObjectDestroy(t));
+  SAY(cuTexObjectDestroy(t));
+  MUST(cuTexObjectCreate(&t, &of, &how, &view));
+  printf("a view of it %u %u\n", texel(f, t, 7), texel(f, t, 8));
+  MUST(cuSurfObjectCreate(&s, &of));
+  printf("surface %u\n", texel(f, s, 9));
+  MUST(cuSurfObjectDestroy(s)), MUST(cuTexObjectDestroy(t)), MUST(cuArrayDestroy(a));
+  SAY(cuTexObjectCreate(&none, &of, &how, NULL)); /* of an array that is no more */
+  for (uint32_t i = 0; i < 100; i++) in[i] = 1000 + i;
+  ptr p = alloc(400);
+  MUST(cuMemcpyHtoD_v2(p, in, sizeof in));
+  of.type = 2, of.of.linear.at = p, of.of.linear.format = 3, of.of.linear.channels = 1, of.of.linear.n = 200;
+  MUST(cuTexObjectCreate(&t, &of, &how, NULL));
+  printf("memory %u, border %u\n", texel(f, t, 49), texel(f, t, 50));
+  MUST(cuTexObjectDestroy(t));
+  SAY(cuSurfObjectCreate(&none, &of)), SAY(cuTexObjectCreate(NULL, &of, &how, NULL)), SAY(cuTexObjectCreate(&none, NULL, &how, NULL)), SAY(cuTexObjectCreate(&none, &of, NULL, NULL));
+  of.type = 9;
+  SAY(cuTexObjectCreate(&none, &of, &how, NULL));
+  uint64_t map[17 + 8], sizes[5] = {64, 32, 8, 4, 2}, strides[4] = {256, 8192, 65536, 262144}, *m = (uint64_t *)(((uintptr_t)map + 63) / 64 * 64);
+  uint32_t box[5] = {16, 8, 4, 2, 1}, steps[5] = {1, 1, 1, 1, 1};
+  int low[3] = {-1, -1, 0}, high[3] = {1, 1, 0};
+  for (unsigned rank = 1; rank <= 5; rank++) {
+    MUST(cuTensorMapEncodeTiled(m, 7, rank, (void *)p, sizes, rank > 1 ? strides : NULL, box, steps, 0, 1, 2, 0));
+    printf("map of %u: %d %llx\n", rank, m[0] == p, (unsigned long long)m[1]);
+    if (rank < 3) continue;
+    MUST(cuTensorMapEncodeIm2col(m, 7, rank, (void *)p, sizes, strides, low, high, 32, 64, steps, 0, 1, 2, 0));
+    printf("of columns: %d %llx\n", m[0] == p, (unsigned long long)m[1]);
+  }
+  MUST(cuTensorMapReplaceAddress(m, (void *)(p + 64)));
+  printf("elsewhere %d %llx\n", m[0] == p + 64, (unsigned long long)m[1]);
+  SAY(cuTensorMapEncodeTiled(m, 7, 0, (void *)p, sizes, strides, box, steps, 0, 1, 2, 0)), SAY(cuTensorMapEncodeTiled(m, 7, 6, (void *)p, sizes, strides, box, steps, 0, 1, 2, 0));
+  SAY(cuTensorMapEncodeTiled((char *)m + 8, 7, 1, (void *)p, sizes, strides, box, steps, 0, 1, 2, 0)), SAY(cuTensorMapEncodeTiled(m, 77, 1, (void *)p, sizes, strides, box, steps, 0, 1, 2, 0));
+}
+
 static void memory(void) {
   struct { int type, handles, location, id; char more[16]; } how = {1, 0, 1, 0, {0}};
   struct { int location, id, flags; } access = {1, 0, 3};
@@ -484,6 +547,7 @@ int main(int argc, char **argv) {
   else if (!strcmp(what, "threads")) threads((int)number);
   else if (!strcmp(what, "streams")) streams();
   else if (!strcmp(what, "memory")) memory();
+  else if (!strcmp(what, "textures")) textures();
   else if (!strcmp(what, "jit")) jit();
   else if (!strcmp(what, "late")) late();
   else if (!strcmp(what, "proc")) { /* functions in the form that a version has */

@@ -130,6 +130,13 @@ const (
 	CUDAMemsetD2D8Async                                    Op = 1209
 	CUDAMemsetD2D16Async                                   Op = 1210
 	CUDAMemsetD2D32Async                                   Op = 1211
+	CUDATexObjectCreate                                    Op = 1280
+	CUDATexObjectDestroy                                   Op = 1281
+	CUDASurfObjectCreate                                   Op = 1282
+	CUDASurfObjectDestroy                                  Op = 1283
+	CUDATensorMapEncodeTiled                               Op = 1284
+	CUDATensorMapEncodeIm2col                              Op = 1285
+	CUDATensorMapReplaceAddress                            Op = 1286
 	CUDAStreamCreate                                       Op = 1216
 	CUDAStreamCreateWithPriority                           Op = 1217
 	CUDAStreamGetPriority                                  Op = 1218
@@ -300,6 +307,13 @@ var CUDACalls = map[Op]CUDACall{
 	CUDAMemsetD2D8Async:                      {Name: "cuMemsetD2D8Async", Work: true, Blocks: false, Params: []CUDAParam{{Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormHandle, Object: CUDAStream}}},
 	CUDAMemsetD2D16Async:                     {Name: "cuMemsetD2D16Async", Work: true, Blocks: false, Params: []CUDAParam{{Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormHandle, Object: CUDAStream}}},
 	CUDAMemsetD2D32Async:                     {Name: "cuMemsetD2D32Async", Work: true, Blocks: false, Params: []CUDAParam{{Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormHandle, Object: CUDAStream}}},
+	CUDATexObjectCreate:                      {Name: "cuTexObjectCreate", Work: false, Blocks: false, Params: []CUDAParam{{Form: FormOutWord}, {Form: FormIn, Bytes: 144}, {Form: FormIn, Bytes: 104}, {Form: FormIn, Bytes: 112}, {Form: FormWord}}},
+	CUDATexObjectDestroy:                     {Name: "cuTexObjectDestroy", Work: false, Blocks: false, Params: []CUDAParam{{Form: FormWord}}},
+	CUDASurfObjectCreate:                     {Name: "cuSurfObjectCreate", Work: false, Blocks: false, Params: []CUDAParam{{Form: FormOutWord}, {Form: FormIn, Bytes: 144}}},
+	CUDASurfObjectDestroy:                    {Name: "cuSurfObjectDestroy", Work: false, Blocks: false, Params: []CUDAParam{{Form: FormWord}}},
+	CUDATensorMapEncodeTiled:                 {Name: "cuTensorMapEncodeTiled", Work: false, Blocks: false, Params: []CUDAParam{{Form: FormOut, Bytes: 128}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormIn, Bytes: 40}, {Form: FormIn, Bytes: 40}, {Form: FormIn, Bytes: 20}, {Form: FormIn, Bytes: 20}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}}},
+	CUDATensorMapEncodeIm2col:                {Name: "cuTensorMapEncodeIm2col", Work: false, Blocks: false, Params: []CUDAParam{{Form: FormOut, Bytes: 128}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormIn, Bytes: 40}, {Form: FormIn, Bytes: 40}, {Form: FormIn, Bytes: 12}, {Form: FormIn, Bytes: 12}, {Form: FormWord}, {Form: FormWord}, {Form: FormIn, Bytes: 20}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}, {Form: FormWord}}},
+	CUDATensorMapReplaceAddress:              {Name: "cuTensorMapReplaceAddress", Work: false, Blocks: false, Params: []CUDAParam{{Form: FormOut, Bytes: 128}, {Form: FormWord}, {Form: FormIn, Bytes: 128}}},
 	CUDAStreamCreate:                         {Name: "cuStreamCreate", Work: false, Blocks: false, Params: []CUDAParam{{Form: FormOutHandle, Object: CUDAStream}, {Form: FormWord}}},
 	CUDAStreamCreateWithPriority:             {Name: "cuStreamCreateWithPriority", Work: false, Blocks: false, Params: []CUDAParam{{Form: FormOutHandle, Object: CUDAStream}, {Form: FormWord}, {Form: FormWord}}},
 	CUDAStreamGetPriority:                    {Name: "cuStreamGetPriority", Work: false, Blocks: false, Params: []CUDAParam{{Form: FormHandle, Object: CUDAStream}, {Form: FormOutWord}}},
@@ -469,6 +483,13 @@ var cudaOps = []string{
 	CUDAMemsetD2D8Async:                      "cuMemsetD2D8Async",
 	CUDAMemsetD2D16Async:                     "cuMemsetD2D16Async",
 	CUDAMemsetD2D32Async:                     "cuMemsetD2D32Async",
+	CUDATexObjectCreate:                      "cuTexObjectCreate",
+	CUDATexObjectDestroy:                     "cuTexObjectDestroy",
+	CUDASurfObjectCreate:                     "cuSurfObjectCreate",
+	CUDASurfObjectDestroy:                    "cuSurfObjectDestroy",
+	CUDATensorMapEncodeTiled:                 "cuTensorMapEncodeTiled",
+	CUDATensorMapEncodeIm2col:                "cuTensorMapEncodeIm2col",
+	CUDATensorMapReplaceAddress:              "cuTensorMapReplaceAddress",
 	CUDAStreamCreate:                         "cuStreamCreate",
 	CUDAStreamCreateWithPriority:             "cuStreamCreateWithPriority",
 	CUDAStreamGetPriority:                    "cuStreamGetPriority",

@@ -29,7 +29,7 @@ static const char *const places[CARDS] = {"0000:17:00.0", "0000:65:00.0"};
 static const size_t size = 8ULL << 30;
 typedef uint8_t *ptr;
 
-typedef enum { CONTEXT = 1, STREAM, EVENT, MODULE, FUNCTION, GRAPH, EXEC, ARRAY, HANDLE, POOL, LINK } kind;
+typedef enum { CONTEXT = 1, STREAM, EVENT, MODULE, FUNCTION, GRAPH, EXEC, ARRAY, HANDLE, POOL, LINK, TEXTURE, SURFACE } kind;
 typedef struct object { /* what every handle points to */
   struct object *next;
   kind kind;
@@ -45,8 +45,9 @@ typedef struct {
 } kernel;
 static const kernel kernels[] = {
     {"add", {{0, 8}}}, {"spin", {{0, 8}}}, {"wait", {{0, 8}}}, {"saxpy", {{0, 8}, {8, 8}, {16, 4}, {20, 4}}}, {"fill", {{0, 8}, {8, 4}, {12, 4}}}, {"sum", {{0, 8}, {8, 8}, {16, 4}}},
-    {"odd", {{0, 1}, {8, 8}, {16, 2}, {20, 4}}}, {"wild", {{0, 0}}}, {"crash", {{0, 0}}}, {"work", {{0, 8}}}};
-enum { ADD, SPIN, WAIT, SAXPY, FILL, SUM, ODD, WILD, CRASH, WORK, KERNELS };
+    {"odd", {{0, 1}, {8, 8}, {16, 2}, {20, 4}}}, {"wild", {{0, 0}}}, {"crash", {{0, 0}}}, {"work", {{0, 8}}},
+    {"texels", {{0, 8}, {8, 8}, {16, 4}}}};
+enum { ADD, SPIN, WAIT, SAXPY, FILL, SUM, ODD, WILD, CRASH, WORK, TEXELS, KERNELS };
 
 typedef struct {
   object o;
@@ -110,6 +111,12 @@ typedef struct array {
   int format;
   unsigned channels, flags;
 } array;
+typedef struct {
+  object o;
+  ptr at;
+  size_t n; /* bytes */
+  uint32_t border;
+} texture;
 typedef struct memory {
   struct memory *next;
   ptr at;
@@ -214,6 +221,14 @@ static bool run(const op *o) {
     if (!on_card(h.p, h.n * 4)) return false;
     for (uint32_t i = 0; i < h.n; i++) ((uint32_t *)(void *)h.p)[i] = h.a * 100000u + h.b;
     return true;
+  case TEXELS: { /* past the end is the border */
+    texture *t = (void *)f.p;
+    uint32_t n;
+    memcpy(&n, o->args + 16, 4);
+    if ((!is(t, TEXTURE) && !is(t, SURFACE)) || !on_card(q, n * 4)) return false;
+    for (uint32_t i = 0; i < n; i++) q[i] = (i + 1) * 4 <= t->n ? ((uint32_t *)(void *)t->at)[i] : t->border;
+    return true;
+  }
   case CRASH: abort();
   }
   return false;

@@ -64,6 +64,65 @@ int cuMemcpy2D_v2(const box2 *b) { return now_done(cuMemcpy2DAsync_v2(b, NULL));
 int cuMemcpyHtoA_v2(array *a, size_t at, void *from, size_t n) { return cuMemcpy3D_v2(&(box){{.type = 1, .host = from}, {.type = 3, .array = a, .x = at}, n, 1, 1}); }
 int cuMemcpyAtoH_v2(void *to, array *a, size_t at, size_t n) { return cuMemcpy3D_v2(&(box){{.type = 3, .array = a, .x = at}, {.type = 1, .host = to}, n, 1, 1}); }
 
+/* --- textures, surfaces and tensor maps --- */
+
+typedef struct {
+  int type;
+  union {
+    array *array;
+    struct { ptr at; int format; unsigned channels; size_t n; } linear;
+    int reserved[32];
+  } of;
+  unsigned flags;
+} resource;
+typedef struct {
+  int modes[3], filter;
+  unsigned flags, anisotropy;
+  int mipmaps;
+  float levels[3];
+  uint32_t border[4];
+  int reserved[12];
+} sampling;
+typedef struct {
+  int format;
+  size_t w, h, d;
+  unsigned some[4], reserved[16];
+} view;
+_Static_assert(sizeof(resource) == 144 && sizeof(sampling) == 104 && sizeof(view) == 112, "as the driver's");
+
+static int make_texture(uint64_t *to, kind k, const resource *r, uint32_t border, const view *v) {
+  if (!to || !r || r->flags || (r->type != 0 && (r->type != 2 || k == SURFACE))) return INVALID;
+  if (r->type == 0 ? !is(r->of.array, ARRAY) : !on_card(r->of.linear.at, r->of.linear.n)) return r->type ? INVALID : BAD_HANDLE;
+  const array *a = r->type ? NULL : r->of.array;
+  texture *t = make_object(sizeof *t, k);
+  t->at = a ? a->at : r->of.linear.at, t->n = a ? a->w * (a->h ? a->h : 1) * a->texel : r->of.linear.n, t->border = border;
+  if (v) t->n = t->n < v->w * 4 ? t->n : v->w * 4;
+  return *to = (uintptr_t)t, OK;
+}
+int cuTexObjectCreate(uint64_t *to, const resource *r, const sampling *s, const view *v) { return s ? make_texture(to, TEXTURE, r, s->border[0], v) : INVALID; }
+int cuSurfObjectCreate(uint64_t *to, const resource *r) { return make_texture(to, SURFACE, r, 0, NULL); }
+int cuTexObjectDestroy(uint64_t t) { return end_object((void *)(uintptr_t)t, TEXTURE) ? INVALID : OK; }
+int cuSurfObjectDestroy(uint64_t t) { return end_object((void *)(uintptr_t)t, SURFACE) ? INVALID : OK; }
+
+/* A map has a sum of all that it was made of, and where it is. */
+static uint64_t sum_of(uint64_t sum, const void *p, size_t n) {
+  for (const uint8_t *q = p; n--; q++) sum = sum * 31 + *q;
+  return sum;
+}
+static int make_map(uint64_t *map, void *at, uint64_t sum) { return (uintptr_t)map % 64 ? INVALID : (memset(map, 0, 128), map[0] = (uintptr_t)at, map[1] = sum, OK); }
+int cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *at, const uint64_t *sizes, const uint64_t *strides, const unsigned *part, const unsigned *steps, int a, int b, int c, int d) {
+  if (!map || rank < 1 || rank > 5 || type < 0 || type > 12) return INVALID;
+  int more[] = {type, a, b, c, d};
+  return make_map(map, at, sum_of(sum_of(sum_of(sum_of(sum_of(rank, sizes, rank * 8), strides, (rank - 1) * 8), part, rank * 4), steps, rank * 4), more, sizeof more));
+}
+int cuTensorMapEncodeIm2col(uint64_t *map, int type, unsigned rank, void *at, const uint64_t *sizes, const uint64_t *strides, const int *low, const int *high, unsigned channels, unsigned pixels,
+                            const unsigned *steps, int a, int b, int c, int d) {
+  if (!map || rank < 3 || rank > 5) return INVALID;
+  int more[] = {type, (int)channels, (int)pixels, a, b, c, d};
+  return make_map(map, at, sum_of(sum_of(sum_of(sum_of(sum_of(sum_of(rank, sizes, rank * 8), strides, (rank - 1) * 8), low, (rank - 2) * 4), high, (rank - 2) * 4), steps, rank * 4), more, sizeof more));
+}
+int cuTensorMapReplaceAddress(uint64_t *map, void *at) { return map ? (map[0] = (uintptr_t)at, OK) : INVALID; }
+
 /* --- code --- */
 
 static uint64_t word(const uint8_t *p, size_t n) {

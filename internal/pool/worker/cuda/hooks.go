@@ -101,6 +101,22 @@ func init() {
 			return r
 		},
 
+		wire.CUDATexObjectCreate: func(t *thread, k *call) int32 {
+			if k.args[4] == 0 {
+				k.args[3] = 0 // no view
+			}
+			k.args = k.args[:4]
+			return t.makeTexture(k)
+		},
+		wire.CUDASurfObjectCreate:  (*thread).makeTexture,
+		wire.CUDATexObjectDestroy:  (*thread).endTexture,
+		wire.CUDASurfObjectDestroy: (*thread).endTexture,
+		wire.CUDATensorMapReplaceAddress: func(t *thread, k *call) int32 {
+			copy(in(k, 0, 128), in(k, 2, 128))
+			k.args = k.args[:2]
+			return k.do()
+		},
+
 		wire.CUDAModuleUnload:     destroyCode,
 		wire.CUDALibraryUnload:    destroyCode,
 		wire.CUDAStreamDestroyV2:  destroy,

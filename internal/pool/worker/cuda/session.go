@@ -67,6 +67,7 @@ type Session struct {
 	threads  map[uint64]*thread
 	held     map[uint64]held // the device's memory, by its address
 	mappings map[uint64]mapping
+	textures map[texture]bool
 	primary  int   // how often the primary context is used
 	status   int32 // what a call that nobody waited for failed with, first
 
@@ -291,7 +292,7 @@ func (s *Session) send(op uint16, call uint32, status int32, a, b uint64, data [
 func newSession(d *driver, device int32, conn io.ReadWriteCloser, memory, card *between.Memory, turn *worker.Turn) *Session {
 	return &Session{
 		d: d, device: device, memory: memory, card: card, turn: turn, conn: conn, in: bufio.NewReaderSize(conn, 64<<10), limit: mostImage, end: make(chan error, 1),
-		objects: map[uint64]*object{}, byPtr: map[place]*object{}, threads: map[uint64]*thread{}, held: map[uint64]held{}, mappings: map[uint64]mapping{},
+		objects: map[uint64]*object{}, byPtr: map[place]*object{}, threads: map[uint64]*thread{}, held: map[uint64]held{}, mappings: map[uint64]mapping{}, textures: map[texture]bool{},
 		marks: marks{all: map[markKey]*mark{}, capturing: map[markKey]bool{}, drains: make(chan chan struct{})},
 	}
 }

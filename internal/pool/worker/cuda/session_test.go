@@ -100,6 +100,10 @@ func FuzzMessage(f *testing.F) {
 	add(wire.CUDACtxSetCurrent, s.number(wire.CUDACtx))
 	add(wire.CUDACtxDestroyV2, s.number(wire.CUDACtx))
 	add(wire.CUDAThreadExchangeStreamCaptureMode, 2)
+	add(wire.CUDATexObjectCreate, append(append(append(append([]uint64{144, 0, array}, make([]uint64, 16)...), append([]uint64{104}, make([]uint64, 13)...)...), append([]uint64{112}, make([]uint64, 14)...)...), 1)...)
+	add(wire.CUDASurfObjectCreate, append([]uint64{144, 1, array}, make([]uint64, 16)...)...)
+	add(wire.CUDATexObjectDestroy, 7)
+	add(wire.CUDATensorMapReplaceAddress, append([]uint64{4096, 128}, make([]uint64, 16)...)...)
 	add(wire.CUDAEnds)
 	f.Fuzz(func(t *testing.T, op uint16, body []byte) {
 		if len(body) > 1<<16 {
