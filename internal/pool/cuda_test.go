@@ -150,7 +150,7 @@ func TestCUDAFinds(t *testing.T) {
 	n := startCUDAWith(t, "cuda -DOTHER_ADDRESSES")
 	_, run := n.share(t, pool.Spec{Device: "cuda-1", Compute: 50, Memory: 37 * mib})
 	const filled = "filled 37, error 2\nagain 0 2\n"
-	for _, way := range []string{"proc", "proc-own", "proc-first", "dlsym"} {
+	for _, way := range []string{"proc", "proc-own", "proc-first", "proc-old", "dlsym"} {
 		if got := output(t, run(way, "fill")); got != filled {
 			t.Errorf("%s, of another address: %q", way, got)
 		}

@@ -232,7 +232,7 @@ attribute 83: 0
 func TestCUDARemoteFFmpeg(t *testing.T) {
 	ffmpeg, err := exec.LookPath("ffmpeg")
 	if err != nil {
-		t.Skip("SKIPPED: ffmpeg is not installed")
+		t.Skip("SKIPPED: ffmpeg is not installed: scripts/deps.sh pool")
 	}
 	n := startRemote(t)
 	task, token := ask(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 100, Memory: 64 * mib})

@@ -81,6 +81,10 @@ static void find(const char *way) {
     if (before("cuGetProcAddress", &f, 12000, 0)) exit(3);
     *(void **)&proc = f;
   }
+  if (!strcmp(way, "proc-old")) { /* a form with sizes of 32 bits is the driver's own */
+    void *f = NULL;
+    if (proc("cuMemGetInfo", &f, 3010, 0, NULL) || !f || f == dlsym(lib, "cuMemGetInfo_v2")) exit(3);
+  }
 #define LINKED(name, symbol, args) cu.name = symbol;
 #define SYMBOL(name, symbol, args) *(void **)&cu.name = dlsym(lib, #symbol);
 /* Of a version that has the function with these parameters. */

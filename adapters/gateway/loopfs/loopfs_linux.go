@@ -99,6 +99,9 @@ func prepare(file string) (free int64, err error) {
 func keep(ctx context.Context, f *os.File, blocks int64) error {
 	const within = 30 * time.Second
 	if !isLeft(ctx, f, within) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		return fault.New(fault.Unavailable, "%s is still mounted after %v", f.Name(), within)
 	}
 	return tool(ctx, "tune2fs", "-r", strconv.FormatInt(blocks, 10), f.Name())
