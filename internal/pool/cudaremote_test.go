@@ -219,6 +219,7 @@ pointer 0 2, 0 1, 0 5000
 called 0 1
 its own stream 40 49
 before: no shape 1, wrong 1 1 1 1 400, right 70 79
+detached, and as before 1, again 201
 attribute 16: 132
 attribute 75: 9
 attribute 83: 0

@@ -596,6 +596,11 @@ int main(int argc, char **argv) {
     printf("wrong %d %d %d %d %d, ", shape(fill, 1, 0, 1), room(fill, 4097), setv(fill, 4090, &v, 8), setv(fill, -1, &v, 4), shape(NULL, 1, 1, 1));
     MUST(shape(fill, 1, 1, 1)), MUST(setv(fill, 0, &p, sizeof p)), MUST(seti(fill, 8, 70)), MUST(seti(fill, 12, 10)), MUST(room(fill, 16)), MUST(grid(fill, 1, 1)), MUST(out(got, p, sizeof got));
     printf("right %u %u\n", got[0], got[9]);
+    int (*create)(handle *, unsigned, int), (*detach)(handle), (*current)(handle *);
+    *(void **)&create = dlsym(lib, "cuCtxCreate_v2"), *(void **)&detach = dlsym(lib, "cuCtxDetach"), *(void **)&current = dlsym(lib, "cuCtxGetCurrent");
+    handle own, now;
+    MUST(create(&own, 0, 0)), MUST(detach(own)), MUST(current(&now));
+    printf("detached, and as before %d, again %d\n", now == context, detach(own));
     int device;
     char attributes[3] = {16, 75, 83};
     for (i = 0; i < 3; i++) MUST(cuDeviceGetAttribute(&device, attributes[i], 0)), printf("attribute %d: %d\n", attributes[i], device);
