@@ -88,10 +88,10 @@ test-pool-starts: ## 10,000 short programs on slices, some of which crash or are
 	@$(MAKE) --no-print-directory build
 	YUNHE_TEST_POOL_STARTS=$${YUNHE_TEST_POOL_STARTS:-10000} $(GO) test -count=1 -timeout 120m -v -run 'TestStarts$$' ./e2e/pool
 
-test-upgrade: ## every process is replaced under load, from the version before the last migrations or YUNHE_TEST_UPGRADE_FROM
+test-upgrade: ## every process is replaced under load, and pool nodes while programs compute, from the version before the last migrations or YUNHE_TEST_UPGRADE_FROM
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
-	YUNHE_TEST_UPGRADE_FROM=$${YUNHE_TEST_UPGRADE_FROM:-auto} $(GO) test -count=1 -timeout 60m -v -run 'TestUpgrade$$' ./e2e/kill
+	YUNHE_TEST_UPGRADE_FROM=$${YUNHE_TEST_UPGRADE_FROM:-auto} $(GO) test -count=1 -timeout 60m -p 1 -v -run 'TestUpgrade$$' ./e2e/kill ./e2e/pool
 
 test-gpu: ## the pool on this machine's NVIDIA card: discovery, shares, memory, speed, PyTorch, OpenCL; bin/gpu.tar.xz is for one that has nothing to build with
 	@scripts/deps.sh test

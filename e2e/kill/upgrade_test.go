@@ -1,14 +1,9 @@
 package kill_test
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,22 +12,18 @@ import (
 	"yunhe.dev/yunhe/internal/enginetest"
 )
 
-// upgradeFrom names the commit of the version before, or "auto": the one before
-// migrations were last added. TestUpgrade is skipped without.
-const upgradeFrom = "YUNHE_TEST_UPGRADE_FROM"
-
 // TestUpgrade replaces every process of a platform under load, one after the
 // other, by one of this version, and the gateways after them. Two versions work
 // side by side meanwhile, on tables that the first new process has changed. No
 // call fails that is not answered when it is made again, and nothing is lost.
 func TestUpgrade(t *testing.T) {
-	from := os.Getenv(upgradeFrom)
+	from := os.Getenv(enginetest.UpgradeFrom)
 	if from == "" {
-		t.Skipf("SKIPPED: it builds the version before, which %s names (a commit, or auto); make test-upgrade runs it", upgradeFrom)
+		t.Skipf("SKIPPED: it builds the version before, which %s names (a commit, or auto); make test-upgrade runs it", enginetest.UpgradeFrom)
 	}
 	fresh, err := enginetest.Binary()
 	must(t, err)
-	old := buildOld(t, from)
+	old, _ := enginetest.Old(t, from)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	servers, keys := startBus(t)
@@ -83,40 +74,4 @@ func TestUpgrade(t *testing.T) {
 	}
 	c.stop(t)
 	t.Logf("%d processes replaced, %d jobs, %d runs", len(c.nodes), len(l.kinds), r.runs)
-}
-
-// buildOld builds the program of a commit.
-func buildOld(t *testing.T, commit string) string {
-	t.Helper()
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	must(t, err)
-	git := func(args ...string) string {
-		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", root}, args...)...).Output()
-		if err != nil {
-			t.Fatalf("git %s: %v", strings.Join(args, " "), err)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	if commit == "auto" {
-		commit = git("log", "-1", "--format=%H", "--", ":(glob)internal/*/migrations/*.sql") + "^"
-	}
-	t.Logf("the version before: %s", git("log", "-1", "--format=%h %s", commit))
-	dir := t.TempDir()
-	archive := filepath.Join(dir, "old.tar")
-	git("archive", "-o", archive, commit)
-	run := func(name string, args ...string) {
-		cmd := exec.CommandContext(t.Context(), name, args...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Run(); err != nil {
-			t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out.String())
-		}
-	}
-	run("tar", "-xf", archive)
-	must(t, os.Remove(archive))
-	run("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.FromSlash("adapters/gateway/sandbox/bin/runner"), "./adapters/gateway/sandbox/runner/cmd")
-	bin := filepath.Join(dir, "yunhe-old")
-	run("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", fmt.Sprintf("-s -w -X main.version=%.7s", commit), "-o", bin, "./cmd/yunhe")
-	return bin
 }

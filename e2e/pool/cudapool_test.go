@@ -50,13 +50,20 @@ func openCUDA(t *testing.T) *cudaWorld {
 		to   *string
 		name string
 	}{{&w.near, "cuda"}, {&w.far, "cudaremote"}} {
-		*x.to = filepath.Join(w.dir, x.name)
-		if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-o", *x.to, "../../shim/test/"+x.name+".c", "-L"+w.driver, "-l:libcuda.so.1", "-ldl", "-pthread").CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		*x.to = w.compile("../../shim/test/" + x.name + ".c")
 	}
 	w.group()
 	return w
+}
+
+// compile compiles a program that is linked with the driver.
+func (w *cudaWorld) compile(source string) (to string) {
+	w.t.Helper()
+	to = filepath.Join(w.dir, strings.TrimSuffix(filepath.Base(source), ".c"))
+	if out, err := exec.CommandContext(w.t.Context(), "gcc", "-std=gnu11", "-O2", "-o", to, source, "-L"+w.driver, "-l:libcuda.so.1", "-ldl", "-pthread").CombinedOutput(); err != nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+	return to
 }
 
 // start starts a node, one that joined before again. On its machine programs reach it
@@ -73,7 +80,7 @@ func (w *cudaWorld) start(name string, near bool) (cmd *exec.Cmd) {
 		must(w.t, err)
 		args = append(args, "--name", name, "--join", w.url, "--token", token.Token)
 	}
-	cmd = exec.Command(binary, args...)
+	cmd = exec.Command(w.bin, args...)
 	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+w.vendors)
 	w.serve(cmd, regexp.MustCompile("pool node listens"))
 	return cmd

@@ -44,6 +44,7 @@ const (
 // world is a platform with its pool.
 type world struct {
 	t        *testing.T
+	bin      string // what runs
 	dir      string
 	spaces   bool // there are network namespaces
 	hosts    int
@@ -202,7 +203,7 @@ func (w *world) nodeOn(h host, name, vendors string) (cmd *exec.Cmd, stop func()
 	w.t.Helper()
 	token, err := w.bench.API.CreateNodeToken(w.t.Context(), &poolv1.CreateNodeTokenRequest{})
 	must(w.t, err)
-	cmd = h.command(context.Background(), binary, "pool", "node", "--join", w.url, "--token", token.Token, "--name", name, "--data", filepath.Join(w.dir, name), "--listen", "tcp:"+h.address+":0")
+	cmd = h.command(context.Background(), w.bin, "pool", "node", "--join", w.url, "--token", token.Token, "--name", name, "--data", filepath.Join(w.dir, name), "--listen", "tcp:"+h.address+":0")
 	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+vendors, "RUSTICL_ENABLE=llvmpipe")
 	_, stop = w.serve(cmd, regexp.MustCompile("pool node listens"))
 	return cmd, stop
@@ -292,10 +293,15 @@ func port(t *testing.T, at string) string {
 
 // open brings a platform up.
 func open(t *testing.T, spaces bool) *world {
+	return openOf(t, binary, spaces)
+}
+
+// openOf brings one of a version up.
+func openOf(t *testing.T, binary string, spaces bool) *world {
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatal("bin/yunhe is not there: make build")
 	}
-	w := &world{t: t}
+	w := &world{t: t, bin: binary}
 	var err error
 	w.dir, err = os.MkdirTemp("", "yhp") // a socket's path is short
 	must(t, err)
@@ -324,7 +330,7 @@ func open(t *testing.T, spaces bool) *world {
 		if key == "" {
 			key = w.key
 		}
-		cmd := client.command(ctx, binary, args...)
+		cmd := client.command(ctx, w.bin, args...)
 		cmd.Env = append(append(os.Environ(), "YUNHE_SERVER="+w.url, "YUNHE_KEY="+key, "OCL_ICD_VENDORS="+none), env...)
 		return cmd
 	}

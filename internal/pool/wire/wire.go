@@ -188,14 +188,19 @@ type Header struct {
 
 // ParseHeader reads a header. It refuses what is not a message: a size below
 // the header's or above limit, or a call there is not.
-func ParseHeader(b []byte, limit uint64) (Header, error) { return parseHeader(b, limit, ops) }
+func ParseHeader(b []byte, limit uint64) (Header, error) {
+	return parseHeader(b, limit, func(o Op) bool { return o.of(ops) != "" })
+}
 
-// ParseCUDAHeader is [ParseHeader] for programs of CUDA.
-func ParseCUDAHeader(b []byte, limit uint64) (Header, error) { return parseHeader(b, limit, cudaOps) }
+// ParseCUDAHeader is [ParseHeader] for programs of CUDA. A number of CUDA's that no
+// call has may be that of a later version's: it is refused like a call, by its answer.
+func ParseCUDAHeader(b []byte, limit uint64) (Header, error) {
+	return parseHeader(b, limit, func(o Op) bool { return o >= CUDABegin })
+}
 
-func parseHeader(b []byte, limit uint64, ops []string) (Header, error) {
+func parseHeader(b []byte, limit uint64, known func(Op) bool) (Header, error) {
 	h := Header{binary.LittleEndian.Uint64(b), Op(binary.LittleEndian.Uint16(b[8:])), binary.LittleEndian.Uint16(b[10:]), binary.LittleEndian.Uint32(b[12:])}
-	if h.Op.of(ops) == "" {
+	if !known(h.Op) {
 		return h, fmt.Errorf("there is no call with the number %d", uint16(h.Op))
 	}
 	if h.Size < HeaderSize || h.Size > limit {

@@ -23,6 +23,11 @@ func TestParseHeader(t *testing.T) {
 			t.Errorf("%s is accepted", name)
 		}
 	}
+	for op, want := range map[uint16]bool{uint16(wire.OpFinish): false, uint16(wire.CUDAEnds): true, 65535: true} {
+		if _, err := wire.ParseCUDAHeader(header(40, op), 100); (err == nil) != want {
+			t.Errorf("of CUDA, the call %d: %v", op, err)
+		}
+	}
 }
 
 func TestBody(t *testing.T) {

@@ -19,17 +19,23 @@ var files = map[string][2]string{
 // Options of the compiler may follow a library's name.
 func Build(t *testing.T, libraries ...string) (folder string) {
 	t.Helper()
+	_, self, _, _ := runtime.Caller(0)
+	return BuildFrom(t, filepath.Join(filepath.Dir(self), "../testdata"), libraries...)
+}
+
+// BuildFrom is Build from sources of another version, in a folder.
+func BuildFrom(t *testing.T, sources string, libraries ...string) (folder string) {
+	t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Skip("there is no gcc to build what plays the makers' libraries")
 	}
-	_, self, _, _ := runtime.Caller(0)
 	folder = t.TempDir()
 	for _, l := range libraries {
 		words := strings.Fields(l)
 		f := files[words[0]]
 		args := append([]string{"-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fPIC", "-shared", "-pthread", "-Wl,-Bsymbolic"}, words[1:]...)
-		args = append(args, "-o", filepath.Join(folder, f[1]), filepath.Join(filepath.Dir(self), "../testdata", f[0]))
+		args = append(args, "-o", filepath.Join(folder, f[1]), filepath.Join(sources, f[0]))
 		if out, err := exec.CommandContext(t.Context(), gcc, args...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", l, err, out)
 		}

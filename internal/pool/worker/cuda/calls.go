@@ -50,7 +50,7 @@ func (t *thread) do(m *message) error {
 	case wire.CUDAOccupancy:
 		return t.occupancy(&b)
 	}
-	return errEnd
+	return t.answer(notSupported, 0, 0, nil) // of a client of a later version
 }
 
 // call is one that the table describes, as it is made.

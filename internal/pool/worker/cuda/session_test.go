@@ -64,6 +64,32 @@ func words(w ...uint64) []byte {
 	return b
 }
 
+// TestLaterCall: a call that this worker does not know, as a client of a later version
+// may make, fails; the program goes on.
+func TestLaterCall(t *testing.T) {
+	t.Parallel()
+	client, conn := net.Pipe()
+	t.Cleanup(func() { _ = client.Close() })
+	s := session(t, conn)
+	go func() { _ = s.Serve() }()
+	answers, come := io.Pipe() // an empty write to a net.Pipe waits for a reader, too
+	go func() { _, err := io.Copy(come, client); _ = come.CloseWithError(err) }()
+	for i, c := range []struct {
+		op     wire.Op
+		status uint64
+	}{{65535, notSupported}, {wire.CUDAEnds, success}} {
+		m := binary.LittleEndian.AppendUint64(nil, wire.HeaderSize+8)
+		m = binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(m, uint16(c.op)), wire.FlagAnswer)
+		if _, err := client.Write(append(binary.LittleEndian.AppendUint32(m, uint32(i)), words(1)...)); err != nil {
+			t.Fatal(err)
+		}
+		a := make([]byte, wire.AnswerSize)
+		if _, err := io.ReadFull(answers, a); err != nil || binary.LittleEndian.Uint64(a[16:]) != c.status {
+			t.Errorf("call %d: answered %x, %v", c.op, a, err)
+		}
+	}
+}
+
 // FuzzMessage: no message makes a worker fail, whatever is in it.
 func FuzzMessage(f *testing.F) {
 	s := session(f, silent{})

@@ -1,0 +1,51 @@
+package enginetest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// UpgradeFrom names the commit of the version before in the environment, or "auto":
+// the one before migrations were last added. Tests of upgrades are skipped without.
+const UpgradeFrom = "YUNHE_TEST_UPGRADE_FROM"
+
+// Old builds the program of a commit of this repository, or of "auto", with the
+// accelerator pool's programs and without the console. tree is the folder with that
+// commit's files.
+func Old(t *testing.T, commit string) (binary, tree string) {
+	t.Helper()
+	tree = t.TempDir()
+	run := func(dir, name string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+		var failed strings.Builder
+		cmd.Stderr = &failed
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, failed.String())
+		}
+		return strings.TrimSpace(string(out))
+	}
+	root := repository()
+	if commit == "auto" {
+		commit = run(root, "git", "log", "-1", "--format=%H", "--", ":(glob)internal/*/migrations/*.sql") + "^"
+	}
+	version := run(root, "git", "log", "-1", "--format=%h", commit)
+	t.Logf("the version before: %s", run(root, "git", "log", "-1", "--format=%h %s", commit))
+	archive := filepath.Join(tree, "old.tar")
+	run(root, "git", "archive", "-o", archive, commit)
+	run(tree, "tar", "-xf", archive)
+	if err := os.Remove(archive); err != nil {
+		t.Fatal(err)
+	}
+	run(tree, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.FromSlash("adapters/gateway/sandbox/bin/runner"), "./adapters/gateway/sandbox/runner/cmd")
+	run(tree, "sh", "scripts/pool.sh")
+	binary = filepath.Join(tree, "yunhe-old")
+	run(tree, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", fmt.Sprintf("-s -w -X main.version=%s", version), "-o", binary, "./cmd/yunhe")
+	return binary, tree
+}
