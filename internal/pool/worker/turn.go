@@ -33,6 +33,7 @@ type Turn struct {
 	given   atomic.Int64 // how much work the device was given,
 	known   atomic.Int64 // and how much of it is known to be done
 	waiting atomic.Int32 // how many calls wait for it
+	far     atomic.Bool  // nobody looks before the turn is over, unless a call has waited
 	granted chan time.Duration
 	space   chan bool
 	start   time.Time
@@ -207,6 +208,9 @@ func (t *Turn) Waited(given int64, done bool) {
 		t.last.Store(int64(time.Since(t.start)))
 	}
 	t.waiting.Add(-1)
+	if t.far.Load() && t.far.Swap(false) {
+		t.timer.Reset(idle)
+	}
 }
 
 // room asks the node for bytes of the device's memory. The caller has the lock.
@@ -279,7 +283,15 @@ func (t *Turn) rest() {
 			return
 		}
 	}
-	if until > now && (quiet < t.idle || !known && waited) {
+	if until > now && !known && waited { // who looks meanwhile takes a processor from the device, if that is one
+		t.timer.Reset(time.Duration(until - now))
+		t.far.Store(true)
+		if t.waiting.Load() == 0 { // since before
+			t.timer.Reset(idle)
+		}
+		return
+	}
+	if until > now && quiet < t.idle {
 		t.timer.Reset(max(t.idle-quiet, idle/2))
 		return
 	}
