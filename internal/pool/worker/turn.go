@@ -33,7 +33,7 @@ type Turn struct {
 	given   atomic.Int64 // how much work the device was given,
 	known   atomic.Int64 // and how much of it is known to be done
 	waiting atomic.Int32 // how many calls wait for it
-	far     atomic.Bool  // nobody looks before the turn is over, unless a call has waited
+	far     atomic.Bool  // nobody looks before the turn is over, unless somebody says that it is, or the calls have waited
 	granted chan time.Duration
 	space   chan bool
 	start   time.Time
@@ -71,6 +71,7 @@ func (t *Turn) listen() {
 			for until := t.until.Load(); until != 0 && !t.until.CompareAndSwap(until, 1); {
 				until = t.until.Load()
 			}
+			t.near(0)
 		case f.What == between.Space:
 			t.space <- f.Time != 0
 		case f.What == between.Evict:
@@ -208,8 +209,13 @@ func (t *Turn) Waited(given int64, done bool) {
 		t.last.Store(int64(time.Since(t.start)))
 	}
 	t.waiting.Add(-1)
+	t.near(idle)
+}
+
+// near has somebody look so soon, if nobody does before the turn is over.
+func (t *Turn) near(in time.Duration) {
 	if t.far.Load() && t.far.Swap(false) {
-		t.timer.Reset(idle)
+		t.timer.Reset(in)
 	}
 }
 
@@ -286,8 +292,8 @@ func (t *Turn) rest() {
 	if until > now && !known && waited { // who looks meanwhile takes a processor from the device, if that is one
 		t.timer.Reset(time.Duration(until - now))
 		t.far.Store(true)
-		if t.waiting.Load() == 0 { // since before
-			t.timer.Reset(idle)
+		if t.waiting.Load() == 0 || t.until.Load() != until { // since just now
+			t.near(soon)
 		}
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -472,6 +473,37 @@ func TestTurnUsed(t *testing.T) {
 	turn.Waited(turn.Waits(), true)
 	if turn.last.Load() != at {
 		t.Error("waiting for nothing counts as work")
+	}
+}
+
+// TestTurnWaits: while a call waits for a device nobody looks at that; it is given back
+// when the call is over, and when somebody else is to have it, long before the turn ends.
+func TestTurnWaits(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(turn *Turn, node net.Conn, given int64){
+		"the call is over": func(turn *Turn, _ net.Conn, given int64) { turn.Waited(given, true) },
+		"another wants it": func(_ *Turn, node net.Conn, _ int64) { _, _ = node.Write(between.Put(between.Yield, 0)) },
+	} {
+		ours, theirs := net.Pipe()
+		turn := NewTurn(theirs, func() {})
+		turn.mu.Lock()
+		turn.granted <- time.Hour
+		turn.begin()
+		turn.given.Store(1)
+		turn.mu.Unlock()
+		given := turn.Waits()
+		for !turn.far.Load() {
+			runtime.Gosched()
+		}
+		if turn.until.Load() < int64(time.Minute) {
+			t.Errorf("%s: it is given back before", name)
+		}
+		end(turn, ours, given)
+		_ = ours.SetReadDeadline(time.Now().Add(time.Minute))
+		if f, err := between.Read(ours); err != nil || f.What != between.Done {
+			t.Errorf("%s: said %+v, %v", name, f, err)
+		}
+		_ = ours.Close()
 	}
 }
 
