@@ -433,6 +433,9 @@ func (b *Bus) Listen(subject string, h func(subject string, payload []byte)) (st
 		b.conn.RemoveStatusListener(status)
 		return nil, fmt.Errorf("listen %s: %w", subject, err)
 	}
+	if b.conn.IsConnected() {
+		_ = b.conn.FlushTimeout(inPlace) // if the connection is lost, what came meanwhile is told below
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -458,6 +461,9 @@ func (b *Bus) Listen(subject string, h func(subject string, payload []byte)) (st
 		<-done
 	}, nil
 }
+
+// inPlace is how long a server has to say that it knows a subscription.
+const inPlace = 5 * time.Second
 
 // missed is how long before a connection is given up nothing may have come,
 // and by how much the clocks of this process and of the stream may differ.

@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -237,10 +239,40 @@ func TestListenAfterACut(t *testing.T) {
 	}
 }
 
+// TestListenInPlace: what is published once Listen has returned is heard, also where
+// the server is told late of who listens.
+func TestListenInPlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	near := open(t, bus.Config{Dir: dir, Listen: "127.0.0.1:0"})
+	d := dbtest.SQLite(t)
+	bustest.Go(t, func(ctx context.Context) error { return near.Relay(ctx, d) })
+	to, err := url.Parse(near.AgentURLs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := newWay(t, to.Host)
+	far := open(t, bus.Config{Dir: dir, URL: "nats://" + way.ln.Addr().String()})
+	way.lag.Store(int64(300 * time.Millisecond))
+	heard := make(chan string, 1)
+	stop, err := far.Listen("x.changed", func(_ string, payload []byte) { heard <- string(payload) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	bustest.Emit(t, d, "x.changed", "at once")
+	select {
+	case <-heard:
+	case <-bustest.Within(t).Done():
+		t.Error("not told")
+	}
+}
+
 // way passes connections on until it is cut.
 type way struct {
-	ln net.Listener
-	to string
+	ln  net.Listener
+	to  string
+	lag atomic.Int64 // of what goes to the server
 
 	mu    sync.Mutex // guards the fields below
 	shut  bool
@@ -283,11 +315,25 @@ func (w *way) pass(c net.Conn) {
 	}
 	w.conns = append(w.conns, c, o)
 	for from, to := range map[net.Conn]net.Conn{c: o, o: c} {
+		into := io.Writer(to)
+		if to == o {
+			into = lagging{to, &w.lag}
+		}
 		go func() {
-			_, _ = io.Copy(to, from)        // until either end is closed
+			_, _ = io.Copy(into, from)      // until either end is closed
 			_, _ = to.Close(), from.Close() // maybe again
 		}()
 	}
+}
+
+type lagging struct {
+	io.Writer
+	lag *atomic.Int64
+}
+
+func (l lagging) Write(b []byte) (int, error) {
+	<-time.After(time.Duration(l.lag.Load()))
+	return l.Writer.Write(b)
 }
 
 // cut ends all connections and lets none through.
