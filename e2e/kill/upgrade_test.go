@@ -3,7 +3,6 @@ package kill_test
 import (
 	"context"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
@@ -17,13 +16,7 @@ import (
 // side by side meanwhile, on tables that the first new process has changed. No
 // call fails that is not answered when it is made again, and nothing is lost.
 func TestUpgrade(t *testing.T) {
-	from := os.Getenv(enginetest.UpgradeFrom)
-	if from == "" {
-		t.Skipf("SKIPPED: it builds the version before, which %s names (a commit, or auto); make test-upgrade runs it", enginetest.UpgradeFrom)
-	}
-	fresh, err := enginetest.Binary()
-	must(t, err)
-	old, _ := enginetest.Old(t, from)
+	fresh, old, _ := enginetest.Upgrade(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	servers, keys := startBus(t)

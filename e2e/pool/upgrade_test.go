@@ -26,13 +26,7 @@ import (
 // CUDA. At each step clients of both versions have programs computed for at each node
 // that say what they say natively.
 func TestUpgrade(t *testing.T) {
-	from := os.Getenv(enginetest.UpgradeFrom)
-	if from == "" {
-		t.Skipf("SKIPPED: it builds the version before, which %s names (a commit, or auto); make test-upgrade runs it", enginetest.UpgradeFrom)
-	}
-	fresh, err := enginetest.Binary()
-	must(t, err)
-	old, tree := enginetest.Old(t, from)
+	fresh, old, tree := enginetest.Upgrade(t)
 	w := &cudaWorld{world: openOf(t, old, false), driver: cardstest.BuildFrom(t, filepath.Join(tree, "internal/pool/cards/testdata"), "cuda")}
 	w.vendors = w.world.vendors("one", "pocl.icd")
 	w.far = w.compile(filepath.Join(tree, "shim/test/cudaremote.c"))

@@ -433,25 +433,29 @@ func (b *Bus) Listen(subject string, h func(subject string, payload []byte)) (st
 		b.conn.RemoveStatusListener(status)
 		return nil, fmt.Errorf("listen %s: %w", subject, err)
 	}
-	if b.conn.IsConnected() {
-		_ = b.conn.FlushTimeout(inPlace) // if the connection is lost, what came meanwhile is told below
-	}
+	cut := time.Now()
+	late := b.conn.IsConnected() && b.conn.FlushTimeout(inPlace) != nil
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		cut := time.Now()
-		for s := range status { // until it is removed
-			if s == nats.RECONNECTING {
-				cut = time.Now()
-				continue
-			}
+		catchUp := func() {
 			for b.catchUp(ctx, eventPrefix+subject, cut.Add(-missed), take) != nil && ctx.Err() == nil {
 				select {
 				case <-ctx.Done():
 				case <-time.After(500 * time.Millisecond):
 				}
 			}
+		}
+		if late {
+			catchUp()
+		}
+		for s := range status { // until it is removed
+			if s == nats.RECONNECTING {
+				cut = time.Now()
+				continue
+			}
+			catchUp()
 		}
 	}()
 	return func() {
@@ -462,7 +466,8 @@ func (b *Bus) Listen(subject string, h func(subject string, payload []byte)) (st
 	}, nil
 }
 
-// inPlace is how long a server has to say that it knows a subscription.
+// inPlace is how long a server has to say that it knows a subscription; what comes
+// until a slower one does is caught up with.
 const inPlace = 5 * time.Second
 
 // missed is how long before a connection is given up nothing may have come,

@@ -240,7 +240,7 @@ func TestListenAfterACut(t *testing.T) {
 }
 
 // TestListenInPlace: what is published once Listen has returned is heard, also where
-// the server is told late of who listens.
+// the server is told late of who listens, or later than Listen waits for.
 func TestListenInPlace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -251,20 +251,25 @@ func TestListenInPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	way := newWay(t, to.Host)
-	far := open(t, bus.Config{Dir: dir, URL: "nats://" + way.ln.Addr().String()})
-	way.lag.Store(int64(300 * time.Millisecond))
-	heard := make(chan string, 1)
-	stop, err := far.Listen("x.changed", func(_ string, payload []byte) { heard <- string(payload) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	bustest.Emit(t, d, "x.changed", "at once")
-	select {
-	case <-heard:
-	case <-bustest.Within(t).Done():
-		t.Error("not told")
+	for _, lag := range []time.Duration{300 * time.Millisecond, 6 * time.Second} {
+		way := newWay(t, to.Host)
+		far := open(t, bus.Config{Dir: dir, URL: "nats://" + way.ln.Addr().String()})
+		way.lag.Store(int64(lag))
+		heard := make(chan string, 100)
+		stop, err := far.Listen("x.changed", func(_ string, payload []byte) { heard <- string(payload) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		way.lag.Store(0) // of what comes behind
+		bustest.Emit(t, d, "x.changed", lag.String())
+		for got := ""; got != lag.String(); {
+			select {
+			case got = <-heard:
+			case <-bustest.Within(t).Done():
+				t.Fatalf("late by %s: not told", lag)
+			}
+		}
 	}
 }
 

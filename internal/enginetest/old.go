@@ -9,15 +9,20 @@ import (
 	"testing"
 )
 
-// UpgradeFrom names the commit of the version before in the environment, or "auto":
-// the one before migrations were last added. Tests of upgrades are skipped without.
-const UpgradeFrom = "YUNHE_TEST_UPGRADE_FROM"
-
-// Old builds the program of a commit of this repository, or of "auto", with the
-// accelerator pool's programs and without the console. tree is the folder with that
-// commit's files.
-func Old(t *testing.T, commit string) (binary, tree string) {
+// Upgrade returns the built program and that of the version before, which it builds
+// with the accelerator pool's programs and without the console; tree is the folder with
+// that version's files. YUNHE_TEST_UPGRADE_FROM names its commit, or says "auto": the one
+// before migrations were last added. The test is skipped without.
+func Upgrade(t *testing.T) (fresh, old, tree string) {
 	t.Helper()
+	commit := os.Getenv("YUNHE_TEST_UPGRADE_FROM")
+	if commit == "" {
+		t.Skip("SKIPPED: it builds the version before, which YUNHE_TEST_UPGRADE_FROM names (a commit, or auto); make test-upgrade runs it")
+	}
+	fresh, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
 	tree = t.TempDir()
 	run := func(dir, name string, args ...string) string {
 		t.Helper()
@@ -45,7 +50,7 @@ func Old(t *testing.T, commit string) (binary, tree string) {
 	}
 	run(tree, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.FromSlash("adapters/gateway/sandbox/bin/runner"), "./adapters/gateway/sandbox/runner/cmd")
 	run(tree, "sh", "scripts/pool.sh")
-	binary = filepath.Join(tree, "yunhe-old")
-	run(tree, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", fmt.Sprintf("-s -w -X main.version=%s", version), "-o", binary, "./cmd/yunhe")
-	return binary, tree
+	old = filepath.Join(tree, "yunhe-old")
+	run(tree, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", fmt.Sprintf("-s -w -X main.version=%s", version), "-o", old, "./cmd/yunhe")
+	return fresh, old, tree
 }
