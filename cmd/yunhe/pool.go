@@ -65,7 +65,8 @@ limits. What programs send over TCP is not encrypted, unless the node is started
 --encryption: turn that on where others see the network, as between machine rooms.
 
 Tasks may have more memory than a device has, all together (--memory-overcommit):
-what does not fit goes to this machine's memory, and comes back for who computes.
+what does not fit goes to this machine's memory, and comes back for who computes;
+of CUDA the driver does that, if it can (devices -o json: pages).
 Programs have a device one after the other; those of a --concurrent device have
 it at once, by their weights.
 

@@ -165,6 +165,54 @@ func TestMemory(t *testing.T) {
 	b.say("a slice of %d MiB holds as many, however functions are found", mib)
 }
 
+// pages runs two programs that have six tenths of the card's memory each, where the node
+// lends more than there is: both compute right.
+func (b *bench) pages(flags string, program func(mib, seconds int) []string) {
+	b.t.Helper()
+	var all []*running
+	mib := 0
+	for _, d := range b.devices() {
+		if d.ID == b.device {
+			mib = int(d.Memory>>20) * 6 / 10 / 256 * 256
+		}
+	}
+	at := time.Now()
+	for range 2 {
+		all = append(all, b.begin(b.share(fmt.Sprintf("--compute 50 --memory %dMiB %s", mib+512, flags), program(mib, seconds(20))...), "has"))
+	}
+	b.say("two programs have %d MiB each after %v", mib, time.Since(at).Round(time.Millisecond))
+	at = time.Now()
+	for _, r := range all {
+		r.tell("g\n")
+	}
+	for _, r := range all {
+		line := r.expect("right")
+		if err := r.cmd.Wait(); err != nil {
+			b.t.Errorf("%v: %s", err, &r.err)
+		}
+		b.say("%s, after %v", line, time.Since(at).Round(time.Millisecond))
+	}
+}
+
+// TestMemoryOvercommit: programs with more memory than the card, together, compute right,
+// with the driver in them and by workers.
+func TestMemoryOvercommit(t *testing.T) {
+	b := start(t, "--memory-overcommit", "140")
+	for _, flags := range []string{"", "--remote"} {
+		b.pages(flags, func(mib, seconds int) []string {
+			return []string{b.cuda, "proc", "paged", strconv.Itoa(mib), strconv.Itoa(seconds)}
+		})
+	}
+}
+
+// TestPyTorchMemoryOvercommit: so does PyTorch.
+func TestPyTorchMemoryOvercommit(t *testing.T) {
+	b := start(t, "--memory-overcommit", "140")
+	b.pages("", func(mib, seconds int) []string {
+		return b.torch("pages.py", strconv.Itoa(mib), strconv.Itoa(seconds))
+	})
+}
+
 // TestDriversOwnMemory: what the card has in use for a program beyond what is counted,
 // by nvidia-smi: what the driver needs for a context, code and itself.
 func TestDriversOwnMemory(t *testing.T) {

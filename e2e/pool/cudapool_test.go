@@ -452,3 +452,44 @@ func TestCUDAPods(t *testing.T) {
 		t.Errorf("the container beside says %s", &said)
 	}
 }
+
+// TestCUDAPages: an administrator has a card of 8 GiB lend more than twice as much; three
+// programs of 6 GiB each compute on it, two with the driver in them and one by a worker.
+func TestCUDAPages(t *testing.T) {
+	w := openCUDA(t)
+	w.start("n1", true)
+	w.online(1)
+	yunhe := func(args ...string) string {
+		t.Helper()
+		out, err := w.bench.Yunhe(t.Context(), "", nil, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	if out := yunhe("pool", "node", "enable", "n1/cuda-0", "--memory-limit", "225"); !strings.Contains(out, "of 18") {
+		t.Errorf("the device: %s", out)
+	}
+	start := func(program string, more ...string) *talk {
+		args := append([]string{"pool", "run", "--platform", "--on", "n1/cuda-0", "--compute", "30", "--memory", "6GiB"}, more...)
+		return talkTo(t, w.bench.Yunhe(context.WithoutCancel(t.Context()), "", []string{"LD_LIBRARY_PATH=" + w.driver, "FAKE_CARD=" + filepath.Join(w.dir, "card")}, append(args, "--", program, "proc", "paged", "6144", "1")...))
+	}
+	near := []*talk{start(w.near), start(w.near)}
+	all := append(slices.Clone(near), start(w.near, "--remote"))
+	for _, k := range all {
+		k.expect("", "has 6144 of 6144, 0 free")
+	}
+	for _, k := range all {
+		_, err := io.WriteString(k.in, "g")
+		must(t, err)
+	}
+	for _, k := range all {
+		k.expect("", "right, 0 left")
+		must(t, k.cmd.Wait())
+	}
+	for _, k := range near { // the stand-in does not see from them what a worker has
+		if said := k.errs.String(); !strings.Contains(said, ", 0 faults") || strings.Contains(said, " 0 fetched") {
+			t.Errorf("a program on the node's machine: %s", said)
+		}
+	}
+}

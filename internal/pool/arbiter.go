@@ -36,6 +36,7 @@ type user struct {
 	over  bool          // it computes beside the others: turns are not exclusive, or it did not give the device back in time
 	loads bool          // its memory is put on the device, which its turn waits for
 	least time.Duration // of its turn, after that
+	away  bool          // others had the device while there was more memory than that has
 }
 
 // account is the time of a task, which all its workers use.
@@ -58,10 +59,12 @@ type account struct {
 type arbiter struct {
 	now        func() time.Time
 	concurrent atomic.Bool
+	crowded    func() bool // whether users have more memory than the device; nil: they do not
 
 	mu     sync.Mutex
 	users  []*user // in the order they came
 	holder *user
+	last   *user // that had the device alone
 	timer  *time.Timer
 }
 
@@ -95,6 +98,9 @@ func (a *arbiter) remove(u *user) {
 	}
 	if a.holder == u {
 		a.holder = nil
+	}
+	if a.last == u {
+		a.last = nil
 	}
 	a.next()
 }
@@ -299,11 +305,24 @@ func (a *arbiter) grant(best *user, wanting int) {
 	if a.concurrent.Load() {
 		best.over = true
 	} else {
-		a.holder = best
+		a.passes(best)
+		a.holder, a.last = best, best
 	}
 	best.say('G', length)
 	if wanting > 1 {
 		a.timer.Reset(turnLength)
+	}
+}
+
+// passes tells who is next if others may have had its memory moved off the device. The caller has the lock.
+func (a *arbiter) passes(next *user) {
+	crowded := a.crowded != nil && a.crowded()
+	if next.away || crowded && next != a.last {
+		next.say('Z', 0)
+	}
+	next.away = false
+	for _, u := range a.users { // also if there is room when their turn comes
+		u.away = u.away || crowded && u != next
 	}
 }
 

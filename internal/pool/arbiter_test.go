@@ -382,3 +382,49 @@ func TestArbiterRejects(t *testing.T) {
 		a.remove(u)
 	})
 }
+
+// TestAway: who may have had its memory moved off the device is told so before its turn:
+// others had it while they had more memory together than it has, whether they still have
+// when the turn comes or not.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newArbiter()
+		crowded := false
+		a.crowded = func() bool { return crowded }
+		said := ""
+		of := func(name string) *user {
+			u := &user{account: &account{}, share: func() int64 { return 50 }, weighted: func() bool { return true }, say: func(what byte, _ time.Duration) { said += fmt.Sprintf("%s:%c ", name, what) }}
+			a.add(u)
+			return u
+		}
+		one, two := of("1"), of("2")
+		turn := func(u *user, want string) {
+			t.Helper()
+			said = ""
+			a.want(u)
+			a.done(u, time.Millisecond, false)
+			if said != want {
+				t.Errorf("said %q, want %q", said, want)
+			}
+		}
+		turn(one, "1:G ")
+		turn(two, "2:G ")
+		crowded = true
+		turn(two, "2:G ")
+		turn(one, "1:Z 1:G ")
+		turn(one, "1:G ")
+		turn(two, "2:Z 2:G ")
+		crowded = false
+		turn(one, "1:Z 1:G ") // there was too much while the other had it
+		turn(two, "2:G ")
+		turn(one, "1:G ")
+		crowded = true
+		a.concurrent.Store(true) // all have it at once
+		turn(two, "2:G ")
+		for _, u := range []*user{one, two} {
+			a.remove(u)
+		}
+		a.timer.Stop()
+	})
+}

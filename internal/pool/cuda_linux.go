@@ -42,6 +42,7 @@ const (
 	cudaAsk    = 'Q' // program: what is there? node: cudaLimit and cudaUsed
 	cudaLimit  = 'L'
 	cudaUsed   = 'U'
+	cudaPages  = 'P' // node: memory of functions that say nothing else is to be such that the driver can move it to the host
 )
 
 const (
@@ -129,13 +130,16 @@ func (n *Node) cudaProgram(conn net.Conn, challenge []byte, id string, mac []byt
 	}
 	t.workers[slot] = &proc{outside: p}
 	n.mu.Unlock()
-	u.t, u.own, u.card = t, between.NewMemory(t.mapped, slot), between.NewMemory(t.device.card.mapped, h.slot)
+	u.t, u.holder, u.own, u.card = t, h, between.NewMemory(t.mapped, slot), between.NewMemory(t.device.card.mapped, h.slot)
 	u.user = &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted }, say: u.say}
 	_ = conn.SetDeadline(time.Time{})
 	known()
 	var told sync.WaitGroup
 	told.Go(u.tell)
 	u.put(between.PutText(cudaHello, []byte(t.device.Bus)))
+	if t.memory.Over() {
+		u.say(cudaPages, 1)
+	}
 	t.device.turns.add(u.user)
 	err := u.listen()
 	t.device.turns.remove(u.user)
@@ -159,6 +163,7 @@ type cudaUser struct {
 	p         *outsider
 	t         *task
 	user      *user
+	holder    *holder
 	own, card *between.Memory
 	said      chan []byte
 }
@@ -202,6 +207,11 @@ func (u *cudaUser) listen() error {
 			turns.want(u.user)
 		case between.Done, between.More:
 			turns.done(u.user, max(time.Duration(word), 0), what == between.More)
+		case between.Room:
+			turns.loading(u.user)
+			u.t.device.card.want(u.holder, 0)
+		case between.In:
+			turns.loaded(u.user, between.SwapTurn*u.t.device.card.in(u.holder, time.Duration(word)))
 		case cudaTake:
 			u.say(cudaTake, time.Duration(u.take(word)))
 		case cudaGive:

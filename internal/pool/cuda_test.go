@@ -240,7 +240,9 @@ func hold(t *testing.T, cmd *exec.Cmd) *holding {
 		t.Fatal(err)
 	}
 	h.out = bufio.NewReader(out)
-	cmd.Stderr = os.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func (n *Node) Rescan() error {
 		n.log.Warn("the devices of CUDA are not known", "error", e)
 	}
 	for _, f := range cuda {
-		all = append(all, Device{API: CUDA, Model: f.Model, Vendor: "NVIDIA", Driver: f.Driver, Type: "gpu", Units: f.Units, Memory: f.Memory, Bus: f.Bus, UUID: f.UUID})
+		all = append(all, Device{API: CUDA, Model: f.Model, Vendor: "NVIDIA", Driver: f.Driver, Type: "gpu", Units: f.Units, Memory: f.Memory, Bus: f.Bus, UUID: f.UUID, Pages: f.Pages})
 	}
 	if err != nil && len(cuda) > 0 {
 		n.log.Warn("the devices of OpenCL are not known", "error", err)
@@ -133,10 +133,14 @@ func (n *Node) Rescan() error {
 				return err
 			}
 			d.card.memory.SetOver(n.cfg.MemoryOver > 100)
+			d.turns.crowded = d.crowded
 			i, n.devices = len(n.devices), append(n.devices, d)
 		}
 		d := n.devices[i]
 		d.Bus, shown[d] = f.Bus, true
+		if d.Pages = f.Pages; d.Pages { // what is on it the driver knows
+			d.card.memory.SetLimit(uint64(d.Memory) * maxOver / 100)
+		}
 		if f.API == OpenCL {
 			d.platform, d.index = found[at].Platform, found[at].Index
 		}

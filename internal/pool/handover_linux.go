@@ -515,7 +515,7 @@ func (n *Node) takeDevices(h *handover) error {
 		if err != nil {
 			return err
 		}
-		d.card = newCardOf(p, mapped, d.turns, n.log)
+		d.card, d.turns.crowded = newCardOf(p, mapped, d.turns, n.log), d.crowded
 		n.devices = append(n.devices, d)
 	}
 	return nil

@@ -34,6 +34,7 @@ type Ticket struct {
 	Spec   Spec   `json:"spec"`
 	Move   bool   `json:"move,omitempty"`   // of another node, which brings the slice
 	Shared bool   `json:"shared,omitempty"` // all that show one for the slice have it together
+	Pages  bool   `json:"pages,omitempty"`  // more memory of its device of CUDA is lent than that has
 
 	key string // as a node knows it that was shown the ticket
 }
@@ -123,10 +124,11 @@ type Figure struct {
 	LeastLimit  *int64 `json:"least_limit,omitempty"`
 	MostLimit   *int64 `json:"most_limit,omitempty"`
 	LimitError  string `json:"limit_error,omitempty"` // why the platform's was not set
+	Pages       bool   `json:"pages,omitempty"`
 }
 
 func (d *Device) figure() Figure {
-	f := Figure{Device: d.ID, Bus: d.Bus, NotLent: d.NotLent, Power: d.Power, Energy: d.Energy, Source: d.EnergySource}
+	f := Figure{Device: d.ID, Bus: d.Bus, NotLent: d.NotLent, Power: d.Power, Energy: d.Energy, Source: d.EnergySource, Pages: d.Pages}
 	if d.NotLent != "" {
 		f.Model = d.Model
 	}

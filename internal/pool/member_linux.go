@@ -126,6 +126,7 @@ func (n *Node) admit(t *Ticket) (reply, error) {
 			return reply{}, err
 		}
 		k.Group, k.Slice, k.account.quota = t.Group, t.Slice, n.quotaOf(t.Group)
+		k.memory.SetOver(t.Pages && d.Pages)
 		n.tasks[k.ID] = k
 		n.changed()
 		n.log.Info("task started", "task_id", k.ID, "slice_id", k.Slice, "group", k.Group, "device", k.Device, "compute", k.Compute, "memory_bytes", t.Spec.Memory)

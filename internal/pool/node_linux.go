@@ -159,8 +159,8 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 		if *ratio == 0 {
 			*ratio = 100
 		}
-		if *ratio < 100 || *ratio > 10000 {
-			return nil, fault.New(fault.Invalid, "%s: %d%% is not from 100 to 10000", name, *ratio)
+		if *ratio < 100 || *ratio > maxOver {
+			return nil, fault.New(fault.Invalid, "%s: %d%% is not from 100 to %d", name, *ratio, maxOver)
 		}
 	}
 	if cfg.Memory < 0 || cfg.Memory%mib != 0 {
@@ -655,14 +655,21 @@ func (n *Node) find(g *Group, id string) (*task, error) {
 	return t, nil
 }
 
+// maxOver is what tasks may have of a device together at most, in percent of what it has.
+const maxOver = 10_000
+
 // lends is how much memory of a device tasks may have together: a task has at
 // most what there is.
 func (n *Node) lends(d *device) int64 {
-	if d.API == CUDA { // what is on it is in programs' hands, and stays there
+	if d.API == CUDA && !d.Pages { // what is on it is in programs' hands, and stays there
 		return d.Memory
 	}
 	return d.Memory * n.cfg.MemoryOver / 100
 }
+
+// crowded reports whether what tasks have of a device is more than it has: of CUDA, whose
+// driver takes off what others need.
+func (d *device) crowded() bool { return d.API == CUDA && d.card.memory.Used() > uint64(d.Memory) }
 
 // room says whether a device and a group have what a task wants, beside what
 // except has already. The caller has the lock.
@@ -750,6 +757,7 @@ func (n *Node) run(g *Group, s Spec) (reply, error) {
 	if g != nil {
 		t.Group, t.account.quota = g.Name, n.quotaOf(g.Name)
 	}
+	t.memory.SetOver(best.API == CUDA && n.lends(best) > best.Memory)
 	n.tasks[t.ID] = t
 	n.log.Info("task started", "task_id", t.ID, "group", t.Group, "device", best.ID, "compute", t.Compute, "memory_bytes", memory)
 	shown := t.show()

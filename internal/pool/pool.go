@@ -77,9 +77,12 @@ type Device struct {
 	Concurrent bool `json:"concurrent,omitempty"`
 	// Bus is where it is, "" where OpenCL does not say; Card what its maker's library
 	// says of what is there, if it has one.
-	Bus  string      `json:"bus,omitempty"`
-	UUID string      `json:"uuid,omitempty"` // of a device of CUDA
-	Card *cards.Card `json:"card,omitempty"`
+	Bus  string `json:"bus,omitempty"`
+	UUID string `json:"uuid,omitempty"` // of a device of CUDA
+	// Pages says of a device of CUDA that its driver moves memory to the host and back, so
+	// that tasks can have more of it together than there is; of others the node does.
+	Pages bool        `json:"pages,omitempty"`
+	Card  *cards.Card `json:"card,omitempty"`
 	// Power is what it draws now, Energy what it has used since the node began, both
 	// milli, and EnergySource how that is known; "": it is not.
 	Power        int64  `json:"power_mw,omitempty"`

@@ -77,7 +77,7 @@ func (h handler) ReportNode(ctx context.Context, r *poolv1.ReportNodeRequest) (*
 	in.Figures = each(r.Figures, func(f *poolv1.PoolFigures) pool.Figure {
 		return pool.Figure{Device: f.DeviceId, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, Temperature: f.TemperatureCelsius, Busy: f.BusyPercent, Uncorrected: f.UncorrectedErrors,
 			Faults: f.Faults, Fault: f.Fault, Power: f.PowerMilliwatts, Energy: f.EnergyMillijoules, Source: f.EnergySource,
-			Limit: f.PowerLimitMilliwatts, LeastLimit: f.LeastPowerLimitMilliwatts, MostLimit: f.MostPowerLimitMilliwatts, LimitError: f.PowerLimitError}
+			Limit: f.PowerLimitMilliwatts, LeastLimit: f.LeastPowerLimitMilliwatts, MostLimit: f.MostPowerLimitMilliwatts, LimitError: f.PowerLimitError, Pages: f.PagesMemory}
 	})
 	for _, t := range r.Tasks {
 		in.Tasks = append(in.Tasks, pool.Task{Slice: t.SliceId, Used: t.MemoryUsedBytes, Busy: micros(t.DeviceMicros), Programs: int(t.Programs), Device: t.DeviceId, Energy: t.EnergyMillijoules})
@@ -155,7 +155,7 @@ func nodeOut(n *Node) *poolv1.PoolNode {
 		Figures: each(n.Figures, func(f pool.Figure) *poolv1.PoolFigures {
 			return &poolv1.PoolFigures{DeviceId: f.Device, Model: f.Model, Driver: f.Driver, Bus: f.Bus, NotLent: f.NotLent, TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,
 				Faults: f.Faults, Fault: f.Fault, PowerMilliwatts: f.Power, EnergyMillijoules: f.Energy, EnergySource: f.Source,
-				PowerLimitMilliwatts: f.Limit, LeastPowerLimitMilliwatts: f.LeastLimit, MostPowerLimitMilliwatts: f.MostLimit, PowerLimitError: f.LimitError}
+				PowerLimitMilliwatts: f.Limit, LeastPowerLimitMilliwatts: f.LeastLimit, MostPowerLimitMilliwatts: f.MostLimit, PowerLimitError: f.LimitError, PagesMemory: f.Pages}
 		})}
 }
 

@@ -1,6 +1,9 @@
 package pools_test
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -106,6 +109,37 @@ func TestCUDA(t *testing.T) {
 		}
 		if _, err := w.SetDevice(w.admin, "n1", "c1", pools.DeviceChange{MemoryRatio: 150}); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "memory_limit_percent") {
 			t.Errorf("more memory than there is: %v", err)
+		}
+		// One whose driver moves memory lends more than there is, which tickets from then on say.
+		paged := func(x *pools.Slice) bool {
+			t.Helper()
+			_, a, err := w.Await(w.ann, x.ID, 0)
+			if err != nil || a == nil {
+				t.Fatalf("%+v, %v", a, err)
+			}
+			var k pool.Ticket
+			b, err := base64.RawURLEncoding.DecodeString(a.Ticket)
+			must(t, errors.Join(err, json.Unmarshal(b, &k)))
+			return k.Pages
+		}
+		if paged(full) {
+			t.Error("what stays on a card is to be moved")
+		}
+		n.Figures = []pool.Figure{{Device: "c1", Pages: true}}
+		n.runs(y.ID)
+		if _, err := w.SetDevice(w.admin, "n1", "c1", pools.DeviceChange{MemoryRatio: 150}); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.SetDevice(w.admin, "n1", "c0", pools.DeviceChange{MemoryRatio: 150}); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("of another card that does not: %v", err)
+		}
+		if !paged(full) {
+			t.Error("what does not stay on a card is not to be moved")
+		}
+		if x := w.ask(pools.Request{Node: "n1", Device: "c1", Compute: 1, Memory: 1000}); w.at(x) != "n1/c1" {
+			t.Errorf("of a device that lends more than it has: %s", w.at(x))
+		} else if _, err := w.Release(w.ann, x.ID); err != nil {
+			t.Error(err)
 		}
 		if _, err := w.SetDevice(w.admin, "n1", "c1", pools.DeviceChange{ComputeLimit: 150}); err != nil {
 			t.Error(err)

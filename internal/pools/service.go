@@ -422,8 +422,8 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceCh
 			}
 		}
 		if x.MemoryRatio != 0 {
-			if x.MemoryRatio > minLimit && d.API == pool.CUDA {
-				return fault.Fields(fault.Field{Path: "memory_limit_percent", Problem: fmt.Sprintf("must be %d for device %s: what programs of CUDA have stays on the card", minLimit, device)})
+			if x.MemoryRatio > minLimit && d.API == pool.CUDA && !n.pages(device) {
+				return fault.Fields(fault.Field{Path: "memory_limit_percent", Problem: fmt.Sprintf("must be %d for device %s, whose driver moves no memory to the host and back, or whose node is of a version that knows nothing of that; got %d", minLimit, device, x.MemoryRatio)})
 			}
 			d.MemoryRatio = x.MemoryRatio
 			if d.MemoryLimit = d.Memory * x.MemoryRatio / 100; d.MemoryLimit < d.MemoryLent {
@@ -450,6 +450,12 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceCh
 		}
 		return putDevice(ctx, tx, node, d)
 	})
+}
+
+// pages reports whether more memory of a device of CUDA can be lent than it has, as the
+// node last said.
+func (n *Node) pages(device string) bool {
+	return slices.ContainsFunc(n.Figures, func(f pool.Figure) bool { return f.Device == device && f.Pages })
 }
 
 // draws checks what a device shall draw at most against what its card allows, as

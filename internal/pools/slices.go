@@ -337,7 +337,13 @@ func (s *Service) access(ctx context.Context, tx *db.Tx, x *Slice) (*Access, err
 	if !x.AssignedAt.IsZero() && !x.Fixed {
 		serial += "." + strconv.FormatInt(db.Micros(x.AssignedAt), 36) // placed anew, on another start of a node maybe
 	}
-	t := pool.Ticket{Node: x.Node, Boot: b.boot, Epoch: b.epoch, Serial: serial, Slice: x.ID, Group: x.Group, Shared: x.Fixed,
+	ratio := int64(minLimit)
+	if x.API == pool.CUDA {
+		if _, err := tx.Get(ctx, `SELECT memory_ratio FROM pool_devices WHERE node_id = $1 AND device_id = $2`, []any{x.Node, x.Device}, &ratio); err != nil {
+			return nil, err
+		}
+	}
+	t := pool.Ticket{Node: x.Node, Boot: b.boot, Epoch: b.epoch, Serial: serial, Slice: x.ID, Group: x.Group, Shared: x.Fixed, Pages: ratio > minLimit,
 		Spec: pool.Spec{Device: x.Device, Compute: x.Compute, Memory: x.Memory << 20, Weighted: x.Weighted, Idle: x.Idle, Limit: x.Limit, Name: x.Name}}
 	a.Ticket, a.Key, err = t.Sign(secret)
 	return a, err

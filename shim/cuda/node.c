@@ -26,7 +26,9 @@
 
 enum { GREETING = 8, CHALLENGE = 32, TASK = 26, MAC = 32, FRAME = 9, STREAMS = 1024 };
 enum { MS = 1000000 };
-static const int64_t rests = 2 * MS;      /* how long the device is kept with nothing to do */
+static const int64_t rests = 2 * MS;      /* how long the device is kept with nothing to do, */
+static const int64_t mostRests = 200 * MS; /* and at most, where memory was moved for it */
+enum { LOADS = 4 }; /* a turn is so many times as long as its memory took to come */
 static const int64_t ahead = 1 * MS;      /* how long after it was given work may be undone while more is given */
 static const int64_t slow = 10 * MS;      /* work that takes as long as a turn is given piece by piece */
 static const int64_t stuck = 1000L * MS;  /* work that does not end: it may wait for what the program does next */
@@ -65,9 +67,14 @@ static struct {
   int64_t until, since; /* until 0: the device is another's */
   int64_t quiet;        /* since when it was seen to have nothing to do; 0: it has */
   bool wanted, draining;
+  int64_t rests;        /* how long the device is kept with nothing to do */
   int64_t drains;       /* since when */
   int calls, waiting;   /* that give work, that wait for a turn */
   bool slow;            /* what was given lately took as long as a turn */
+  bool pages;           /* memory is such as the driver moves */
+  bool away;            /* others had the device, and it may have moved it */
+  bool loads, room;     /* the turn waits for memory, which the node lets come now */
+  int64_t length;       /* of that turn */
   work works[STREAMS];
   int works_n;
 
@@ -182,6 +189,21 @@ static void drain(void) {
   c.draining = false;
 }
 
+/* load has the program's memory moved to the card, for the turn that begins then. The
+ * caller, the keeper, has the lock, without which no context ends. */
+static void load(void) {
+  while (!c.dead && !c.room) pthread_cond_wait(&c.due, &c.lock);
+  int64_t t = now();
+  if (!c.dead && !c.ends) yc_fetch();
+  int64_t took = now() - t, half = took / 2;
+  put('I', (uint64_t)took);
+  c.loads = c.room = c.wanted = false;
+  c.since = now(), c.quiet = 0;
+  c.until = c.since + (c.length > LOADS * took ? c.length : LOADS * took);
+  c.rests = half < rests ? rests : half > mostRests ? mostRests : half;
+  pthread_cond_broadcast(&c.changed);
+}
+
 static void *keep(void *none) {
   (void)none;
   int relaxed = 2; /* what this thread waits for is none of what others capture */
@@ -189,6 +211,7 @@ static void *keep(void *none) {
   prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* nanoseconds, of waits: 50,000 else */
   pthread_mutex_lock(&c.lock);
   while (!c.dead) {
+    if (c.loads) load();
     if (!c.until) {
       pthread_cond_wait(&c.due, &c.lock);
       continue;
@@ -197,7 +220,7 @@ static void *keep(void *none) {
     if (t < c.until) {
       if (!rested()) c.quiet = 0;
       else if (!c.quiet) c.quiet = t;
-      if (!c.quiet || t - c.quiet < rests) {
+      if (!c.quiet || t - c.quiet < c.rests) {
         int64_t next = t + (c.waiting ? MS : MS / 2);
         wait_until(&c.due, next < c.until ? next : c.until);
         continue;
@@ -223,7 +246,14 @@ static void *hear(void *none) {
     memcpy(&word, b + 1, 8);
     pthread_mutex_lock(&c.lock);
     switch (b[0]) {
-    case 'G': c.since = now(), c.until = c.since + (int64_t)word, c.quiet = 0, c.wanted = false; break;
+    case 'P': __atomic_store_n(&c.pages, word, __ATOMIC_RELAXED); break;
+    case 'Z': c.away = true; break;
+    case 'K': c.room = true; break;
+    case 'G':
+      if (c.pages && c.away) c.loads = put('N', 0), c.length = (int64_t)word;
+      else c.since = now(), c.until = c.since + (int64_t)word, c.rests = rests, c.quiet = 0, c.wanted = false;
+      c.away = false;
+      break;
     case 'Y':
       if (c.until) c.until = 1;
       break;
@@ -364,6 +394,8 @@ bool yc_memory(uint64_t *limit, uint64_t *used) {
   pthread_mutex_unlock(&c.asking);
   return ok;
 }
+
+bool yc_pages(void) { return __atomic_load_n(&c.pages, __ATOMIC_RELAXED); }
 
 static const CUstream legacy = (CUstream)1, perThread = (CUstream)2;
 

@@ -101,7 +101,7 @@ WRAP(cuMemGetInfo_v2, size_t *free_, size_t *total) {
   if (r) return r;
   if (!yc_memory(&limit, &used)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
   uint64_t left = limit > used ? limit - used : 0;
-  if (*free_ > left) *free_ = left;
+  if (*free_ > left || yc_pages()) *free_ = left; /* what others have makes room */
   *total = limit;
   return r;
 }
@@ -131,6 +131,7 @@ typedef struct held {
   uint64_t key, bytes;
   CUcontext context;
   int uses;    /* of a handle: its owners and mappings */
+  bool pages;  /* the driver may move it to the host */
   uint64_t of; /* of a mapping: its handle */
 } held;
 
@@ -165,7 +166,7 @@ static CUresult made(CUresult r, held *h, enum kind kind, uint64_t key, uint64_t
     free(h);
     return r;
   }
-  *h = (held){.kind = kind, .key = key, .bytes = bytes, .context = contextual ? current() : NULL, .uses = 1};
+  *h = (held){.kind = kind, .key = key, .bytes = bytes, .context = contextual ? current() : NULL, .uses = 1, .pages = h->pages};
   pthread_mutex_lock(&table);
   keep(h);
   pthread_mutex_unlock(&table);
@@ -179,6 +180,7 @@ static held *take(uint64_t bytes) {
     free(h);
     return NULL;
   }
+  h->pages = false;
   return h;
 }
 
@@ -204,10 +206,24 @@ static CUresult freed(CUresult r, held *h) {
   return r;
 }
 
+/* What memory is moved to the card by: others may hold kernels that wait for the program. */
+typedef struct fetcher {
+  struct fetcher *next;
+  CUcontext context;
+  CUstream stream;
+  bool used;
+} fetcher;
+static fetcher *fetchers;
+
 /* context_gone gives back what ended with a context. */
 static void context_gone(CUcontext c) {
   uint64_t bytes = 0;
   pthread_mutex_lock(&table);
+  for (fetcher **at = &fetchers; *at;) {
+    fetcher *f = *at;
+    if (f->context == c) *at = f->next, free(f);
+    else at = &f->next;
+  }
   for (int i = 0; i < BUCKETS; i++)
     for (held **at = buckets + i; *at;) {
       held *h = *at;
@@ -244,7 +260,6 @@ static void context_gone(CUcontext c) {
     CALL(r, f, args);                             \
     return freed(r, h);                           \
   }
-ALLOCATION(cuMemAlloc_v2, n, A(p, n), CUdeviceptr *p, size_t n)
 ALLOCATION(cuMemAllocManaged, n, A(p, n, flags), CUdeviceptr *p, size_t n, unsigned flags)
 ALLOCATION(cuMemAllocAsync, n, A(p, n, s), CUdeviceptr *p, size_t n, CUstream s)
 ALLOCATION(cuMemAllocAsync_ptsz, n, A(p, n, s), CUdeviceptr *p, size_t n, CUstream s)
@@ -254,6 +269,72 @@ FREE(cuMemFree_v2, POINTER, A(p), CUdeviceptr p)
 FREE(cuMemFreeAsync, POINTER, A(p, s), CUdeviceptr p, CUstream s)
 FREE(cuMemFreeAsync_ptsz, POINTER, A(p, s), CUdeviceptr p, CUstream s)
 
+/* managed makes memory that the driver moves to the host when others need the room. */
+static CUresult managed(CUdeviceptr *p, size_t n, held *h) {
+  enum { EVERYWHERE = 1 };
+  CUresult (*make)(CUdeviceptr *, size_t, unsigned), r;
+  *(void **)&make = yc_driver("cuMemAllocManaged");
+  if (!make) return CUDA_ERROR_NOT_SUPPORTED;
+  h->pages = true;
+  inside++;
+  r = make(p, n, EVERYWHERE);
+  inside--;
+  return r;
+}
+
+WRAP(cuMemAlloc_v2, CUdeviceptr *p, size_t n) {
+  NEEDS(cuMemAlloc_v2);
+  PASS(cuMemAlloc_v2, p, n);
+  held *h = take(n);
+  if (!h) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult r;
+  if (yc_pages()) r = managed(p, n, h);
+  else CALL(r, cuMemAlloc_v2, p, n);
+  return made(r, h, POINTER, r ? 0 : *p, n, true);
+}
+
+static CUresult managed_rows(CUdeviceptr *p, size_t *pitch, size_t width, size_t height, unsigned element, held *h) {
+  enum { PITCH = 512 }; /* no device asks for more */
+  if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16)) return CUDA_ERROR_INVALID_VALUE;
+  size_t row = (width + PITCH - 1) / PITCH * PITCH;
+  if (row < width || row > SIZE_MAX / height) return CUDA_ERROR_OUT_OF_MEMORY;
+  *pitch = row;
+  return managed(p, row * height, h);
+}
+
+static CUstream fetches(CUcontext context, CUresult (*make)(CUstream *, unsigned)) {
+  enum { NON_BLOCKING = 1 };
+  fetcher *f = fetchers;
+  while (f && f->context != context) f = f->next;
+  if (!f && (f = calloc(1, sizeof *f))) {
+    f->context = context;
+    if (make(&f->stream, NON_BLOCKING)) return free(f), NULL; /* then kernels fetch what they need */
+    f->next = fetchers, fetchers = f;
+  }
+  if (!f) return NULL;
+  f->used = true;
+  return f->stream;
+}
+
+void yc_fetch(void) {
+  CUresult (*enter)(CUcontext), (*make)(CUstream *, unsigned), (*fetch)(CUdeviceptr, size_t, CUdevice, CUstream), (*wait)(CUstream);
+  *(void **)&enter = yc_driver("cuCtxSetCurrent"), *(void **)&make = yc_driver("cuStreamCreate");
+  *(void **)&fetch = yc_driver("cuMemPrefetchAsync"), *(void **)&wait = yc_driver("cuStreamSynchronize");
+  if (!enter || !make || !fetch || !wait) return;
+  inside++;
+  pthread_mutex_lock(&table); /* nothing is freed */
+  for (int i = 0; i < BUCKETS; i++)
+    for (held *h = buckets[i]; h; h = h->next) {
+      if (!h->pages || enter(h->context)) continue;
+      CUstream s = fetches(h->context, make);
+      if (s) fetch(h->key, h->bytes, device, s); /* as above */
+    }
+  pthread_mutex_unlock(&table);
+  for (fetcher *f = fetchers; f; f = f->next) /* which change where contexts end only */
+    if (f->used && !enter(f->context)) wait(f->stream), f->used = false;
+  inside--;
+}
+
 /* A pitch is known when the memory is there: what it adds is taken then. */
 WRAP(cuMemAllocPitch_v2, CUdeviceptr *p, size_t *pitch, size_t width, size_t height, unsigned element) {
   NEEDS(cuMemAllocPitch_v2);
@@ -262,7 +343,8 @@ WRAP(cuMemAllocPitch_v2, CUdeviceptr *p, size_t *pitch, size_t width, size_t hei
   held *h = take(bytes);
   if (!h) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult r;
-  CALL(r, cuMemAllocPitch_v2, p, pitch, width, height, element);
+  if (yc_pages()) r = managed_rows(p, pitch, width, height, element, h);
+  else CALL(r, cuMemAllocPitch_v2, p, pitch, width, height, element);
   uint64_t whole = r ? bytes : (uint64_t)*pitch * height;
   if (whole > bytes && !yc_take(whole - bytes)) {
     CUresult (*release)(CUdeviceptr);
@@ -439,8 +521,8 @@ WRAP(cuMemUnmap, CUdeviceptr p, size_t n) {
     CUresult r;                          \
     yc_hold();                           \
     CALL(r, f, context);                 \
-    yc_go_on(r ? NULL : context);        \
     if (!r) context_gone(context);       \
+    yc_go_on(r ? NULL : context);        \
     return r;                            \
   }
 CONTEXT_ENDS(cuCtxDestroy)
@@ -472,8 +554,8 @@ static CUcontext primary_of(CUdevice d) {
     yc_hold();                                          \
     CALL(r, f, d);                                      \
     bool gone = !r && context && !active(d);            \
-    yc_go_on(gone ? context : NULL);                    \
     if (gone) context_gone(context);                    \
+    yc_go_on(gone ? context : NULL);                    \
     return r;                                           \
   }
 PRIMARY_ENDS(cuDevicePrimaryCtxRelease)

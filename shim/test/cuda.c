@@ -207,6 +207,41 @@ static void kept(int device) {
   printf("kept %llu\n", (unsigned long long)got);
 }
 
+/* paged has so much memory, in sections of 256 MiB, and computes in each of them, round by
+ * round, for so long; its input ends a pause before that. */
+static void paged(uint64_t mib, double last) {
+  enum { N = 1 << 16, SECTION = 256, MOST = 4096 };
+  static uint32_t v[N];
+  static uint64_t all[MOST];
+  size_t left, total, pitch;
+  uint64_t n = mib / SECTION, row;
+  void *add = function("add");
+  must(cu.cuMemAllocPitch(&row, &pitch, 1000, 16, 4), "cuMemAllocPitch");
+  if (pitch < 1000 || pitch % 4) printf("pitch %zu\n", pitch);
+  must(cu.cuMemFree(row), "cuMemFree");
+  for (uint64_t i = 0; i < n; i++) {
+    must(cu.cuMemAlloc(all + i, SECTION * (size_t)MIB), "cuMemAlloc");
+    must(cu.cuMemcpyHtoD(all[i], v, sizeof v), "cuMemcpyHtoD");
+  }
+  must(cu.cuMemGetInfo(&left, &total), "cuMemGetInfo");
+  printf("has %ld of %ld, %ld free\n", used(), (long)(total / MIB), (long)(left / MIB));
+  char c;
+  if (read(0, &c, 1) != 1) exit(1);
+  double begun = seconds();
+  uint32_t rounds = 0;
+  for (; seconds() < begun + last; rounds++) {
+    for (uint64_t i = 0; i < n; i++) must(launch(add, N, all + i), "cuLaunchKernel");
+    if (rounds % 8 == 7) must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  }
+  for (uint64_t i = 0; i < n; i++) {
+    must(cu.cuMemcpyDtoH(v, all[i], sizeof v), "cuMemcpyDtoH");
+    for (int j = 0; j < N; j++)
+      if (v[j] != rounds) exit(printf("section %d is wrong: %u instead of %u\n", (int)i, v[j], rounds));
+    must(cu.cuMemFree(all[i]), "cuMemFree");
+  }
+  printf("%s, %ld left\n", rounds ? "right" : "nothing", used());
+}
+
 static void *stream;
 
 /* captured is a graph of one kernel. While it is captured nothing may look at events
@@ -285,6 +320,8 @@ int main(int argc, char **argv) {
     fill();
   } else if (!strcmp(what, "kinds")) {
     kinds();
+  } else if (!strcmp(what, "paged")) {
+    paged(number, last);
   } else if (!strcmp(what, "contexts")) {
     uint64_t p;
     must(cu.cuMemAlloc(&p, 8 * MIB), "cuMemAlloc");

@@ -47,6 +47,7 @@ const (
 	Space = 'K' // node: they are there now; or, if the word is 0, nobody can give them
 	In    = 'I' // worker: what was to be put there is, which took so long
 	Evict = 'E' // node: another needs the memory: take all off the device
+	Away  = 'Z' // node, before Granted: others had the device since the task last had it, and all together have more memory than it has
 	Out   = 'O' // worker: it was taken off
 )
 

@@ -13,6 +13,7 @@ type CUDA struct {
 	Bus    string `json:"bus"` // as [Bus] writes it
 	Units  int64  `json:"units"`
 	Memory int64  `json:"memory_bytes"`
+	Pages  bool   `json:"pages,omitempty"` // what is on it goes to the host and back when kernels need it
 }
 
 // CUDAAnswer is what a process says that asks it.

@@ -43,6 +43,8 @@ type Turn struct {
 	left    atomic.Bool
 
 	drains atomic.Bool // the device is about to be given back
+	away   atomic.Bool // others had it, and the driver may have moved what the task has there
+	fetch  func()      // has that moved back; nil: the node does so by its own requests
 
 	mu    sync.Mutex // held by who gives work, or takes or gives back the device
 	since time.Time
@@ -67,6 +69,8 @@ func (t *Turn) listen() {
 			return
 		case f.What == between.Granted:
 			t.granted <- f.Time
+		case f.What == between.Away:
+			t.away.Store(true)
 		case f.What == between.Yield:
 			for until := t.until.Load(); until != 0 && !t.until.CompareAndSwap(until, 1); {
 				until = t.until.Load()
@@ -186,6 +190,10 @@ func (t *Turn) begin() {
 	t.last.Store(int64(now))
 	t.until.Store(int64(now + d))
 	t.timer.Reset(soon)
+	if t.away.Swap(false) && t.fetch != nil && t.room(0) {
+		t.fetch()
+		t.loaded(time.Since(t.since))
+	}
 }
 
 // Done ends what Take began: the work is the device's now.
@@ -194,6 +202,10 @@ func (t *Turn) Done() { t.mu.Unlock() }
 // Drains says how to wait until the device has done what it was given, which is
 // asked for while the turn is locked.
 func (t *Turn) Drains(drain func()) { t.drain = drain }
+
+// Fetches says how to move the task's memory to the device when others have had that,
+// which is asked for when a turn begins.
+func (t *Turn) Fetches(fetch func()) { t.fetch = fetch }
 
 // Waits is said before something waits for all the work that was given; Waited
 // is told what it returns.

@@ -155,7 +155,7 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 		for _, f := range r.Figures {
 			req.Figures = append(req.Figures, &poolv1.PoolFigures{DeviceId: f.Device, Model: line(f.Model, mostText), Driver: line(f.Driver, mostText), Bus: line(f.Bus, mostText), NotLent: line(f.NotLent, mostText), TemperatureCelsius: f.Temperature, BusyPercent: f.Busy, UncorrectedErrors: f.Uncorrected,
 				Faults: f.Faults, Fault: line(f.Fault, mostText), PowerMilliwatts: f.Power, EnergyMillijoules: f.Energy, EnergySource: f.Source,
-				PowerLimitMilliwatts: f.Limit, LeastPowerLimitMilliwatts: f.LeastLimit, MostPowerLimitMilliwatts: f.MostLimit, PowerLimitError: line(f.LimitError, mostText)})
+				PowerLimitMilliwatts: f.Limit, LeastPowerLimitMilliwatts: f.LeastLimit, MostPowerLimitMilliwatts: f.MostLimit, PowerLimitError: line(f.LimitError, mostText), PagesMemory: f.Pages})
 		}
 		for _, t := range r.Tasks {
 			req.Tasks = append(req.Tasks, &poolv1.ReportNodeRequest_Task{SliceId: t.Slice, MemoryUsedBytes: t.Used, DeviceMicros: t.Busy.Microseconds(), Programs: int64(t.Programs), DeviceId: t.Device, EnergyMillijoules: t.Energy})

@@ -529,8 +529,11 @@ type PoolFigures struct {
 	MostPowerLimitMilliwatts  *int64 `protobuf:"varint,16,opt,name=most_power_limit_milliwatts,json=mostPowerLimitMilliwatts,proto3,oneof" json:"most_power_limit_milliwatts,omitempty"`
 	// Why the limit that the platform wants was not set; empty: it was, or none is.
 	PowerLimitError string `protobuf:"bytes,17,opt,name=power_limit_error,json=powerLimitError,proto3" json:"power_limit_error,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Of a device of CUDA: its driver moves memory to the host and back, so that more of
+	// it can be lent than there is (SetPoolDevice, memory_limit_percent).
+	PagesMemory   bool `protobuf:"varint,18,opt,name=pages_memory,json=pagesMemory,proto3" json:"pages_memory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PoolFigures) Reset() {
@@ -680,6 +683,13 @@ func (x *PoolFigures) GetPowerLimitError() string {
 		return x.PowerLimitError
 	}
 	return ""
+}
+
+func (x *PoolFigures) GetPagesMemory() bool {
+	if x != nil {
+		return x.PagesMemory
+	}
+	return false
 }
 
 type ReportNodeRequest struct {
@@ -4007,7 +4017,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x03 \x01(\tR\x06secret\"+\n" +
 	"\x10JoinNodeResponse\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"\xd1\x06\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"\xf4\x06\n" +
 	"\vPoolFigures\x12\x1b\n" +
 	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -4026,7 +4036,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x16power_limit_milliwatts\x18\x0e \x01(\x03H\x03R\x14powerLimitMilliwatts\x88\x01\x01\x12D\n" +
 	"\x1cleast_power_limit_milliwatts\x18\x0f \x01(\x03H\x04R\x19leastPowerLimitMilliwatts\x88\x01\x01\x12B\n" +
 	"\x1bmost_power_limit_milliwatts\x18\x10 \x01(\x03H\x05R\x18mostPowerLimitMilliwatts\x88\x01\x01\x12*\n" +
-	"\x11power_limit_error\x18\x11 \x01(\tR\x0fpowerLimitErrorB\x16\n" +
+	"\x11power_limit_error\x18\x11 \x01(\tR\x0fpowerLimitError\x12!\n" +
+	"\fpages_memory\x18\x12 \x01(\bR\vpagesMemoryB\x16\n" +
 	"\x14_temperature_celsiusB\x0f\n" +
 	"\r_busy_percentB\x15\n" +
 	"\x13_uncorrected_errorsB\x19\n" +

@@ -41,7 +41,11 @@ type cuda struct {
 	bus       func(name *byte, n, device int32) int32
 }
 
-const cudaUnits = 16 // multiprocessors
+// Attributes of devices.
+const (
+	cudaUnits = 16 // multiprocessors
+	cudaPages = 89 // managed memory that processor and device use at once, and more of it than the device has
+)
 
 func (c *cuda) open() error {
 	c.bind(map[string]any{
@@ -71,7 +75,7 @@ func (c *cuda) devices() ([]cards.CUDA, error) {
 	}
 	var out []cards.CUDA
 	for i := range n {
-		var d, units int32
+		var d, units, pages int32
 		var memory uint64
 		var id [16]byte
 		name, bus := make([]byte, 256), make([]byte, 64)
@@ -86,8 +90,11 @@ func (c *cuda) devices() ([]cards.CUDA, error) {
 				return nil, fmt.Errorf("device %d: %s failed with error %d", i, what, code)
 			}
 		}
+		if c.attribute(&pages, cudaPages, d) != 0 {
+			pages = 0 // of an older driver
+		}
 		out = append(out, cards.CUDA{
-			Model: text(name), Driver: fmt.Sprintf("CUDA %d.%d", version/1000, version%1000/10), Bus: strings.ToLower(text(bus)), Units: int64(units), Memory: int64(memory),
+			Model: text(name), Driver: fmt.Sprintf("CUDA %d.%d", version/1000, version%1000/10), Bus: strings.ToLower(text(bus)), Units: int64(units), Memory: int64(memory), Pages: pages != 0,
 			UUID: fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]),
 		})
 	}

@@ -9,9 +9,15 @@
  * while a stream is captured who has not said so, has a table of functions that are not
  * documented, and cuGetProcAddress gives other addresses than it exports, if it is
  * compiled with OTHER_ADDRESSES; and who looks at events while the program ends ends
- * it with an error. Of structures only what is used is declared. */
+ * it with an error. Where FAKE_CARD names a file, processes share a card's room by it:
+ * memory stays on the card, but what is managed, which comes there when it is fetched, or
+ * when a kernel needs it (a fault), and goes when others need the room; at its end a
+ * process says how often that was. FIXED is how much memory of the card there is for a
+ * process, if that is compiled in: others have the rest. Of structures only what is used is declared. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -55,7 +61,7 @@ typedef struct {
   int priority, pending;
   struct timespec at;
 } event;
-typedef enum { RUN, COPY, SET, BOX, MARK } what;
+typedef enum { RUN, COPY, SET, BOX, MARK, FETCH } what;
 typedef struct {
   size_t x, y, z, lod;
   int type;
@@ -122,7 +128,8 @@ typedef struct memory {
   ptr at;
   size_t n;
   context *of;
-  bool reserved;
+  bool reserved, managed;
+  uint32_t since; /* of managed memory: the card has it if that is still its process's */
 } memory;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -163,12 +170,91 @@ static bool there(ptr p, size_t n) {
     if (!m->reserved && p >= m->at && n <= m->n && (size_t)(p - m->at) <= m->n - n) return true;
   return false;
 }
-static bool on_card(void *p, size_t n) {
+
+/* What the processes have on a card. */
+typedef struct {
+  int lock;
+  struct {
+    int pid;
+    uint32_t since;
+    uint64_t fixed, managed;
+  } of[16];
+} room;
+static room *shared;
+static int me;
+static unsigned faults, fetched;
+static uint64_t has;
+
+static void lock_room(void) {
+  while (__atomic_exchange_n(&shared->lock, 1, __ATOMIC_ACQUIRE)) sched_yield();
+}
+static void unlock_room(void) { __atomic_store_n(&shared->lock, 0, __ATOMIC_RELEASE); }
+
+static void join_room(const char *file) {
+  int fd = file ? open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+  if (fd < 0 || ftruncate(fd, sizeof *shared)) return;
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd), lock_room();
+  for (me = 0; shared->of[me].pid && !kill(shared->of[me].pid, 0); me++) {}
+  shared->of[me].pid = getpid(), shared->of[me].since = 1, shared->of[me].fixed = shared->of[me].managed = 0;
+  unlock_room();
+}
+
+/* take_room makes room for what is to be on the card; the room is locked. */
+static bool take_room(size_t n) {
+  uint64_t all = n;
+  for (int i = 0; i < 16; i++) all += shared->of[i].fixed + shared->of[i].managed;
+  for (int i = 0; i < 16 && all > size; i++) {
+    if (i == me || !shared->of[i].managed) continue;
+    all -= shared->of[i].managed;
+    shared->of[i].managed = 0, shared->of[i].since++;
+  }
+  return all <= size;
+}
+
+static bool take_fixed(size_t n) {
+#ifdef FIXED
+  if (has + n > FIXED) return false;
+#endif
+  has += n;
+  if (!shared) return true;
+  lock_room();
+  bool ok = take_room(n);
+  if (ok) shared->of[me].fixed += n;
+  unlock_room();
+  return ok;
+}
+
+static void give_room(const memory *m) {
+  if (!m->managed) has -= m->n;
+  if (!shared) return;
+  lock_room();
+  if (!m->managed) shared->of[me].fixed -= m->n;
+  else if (m->since == shared->of[me].since) shared->of[me].managed -= m->n;
+  unlock_room();
+}
+
+/* bring has managed memory on the card, and says whether it had been there before, and was not now; the lock is held. */
+static bool bring(ptr p) {
+  memory *m = memories;
+  while (m && (m->reserved || p < m->at || p >= m->at + m->n)) m = m->next;
+  if (!shared || !m || !m->managed) return false;
+  lock_room();
+  bool is_ = m->since == shared->of[me].since, was = is_ || !m->since;
+  if (!is_ && take_room(m->n)) shared->of[me].managed += m->n, m->since = shared->of[me].since;
+  unlock_room();
+  if (!is_) usleep((useconds_t)(m->n >> 18)); /* 256 MiB a millisecond */
+  return !was;
+}
+
+static bool on_card_as(void *p, size_t n, bool comes) {
   pthread_mutex_lock(&lock);
   bool is_ = there(p, n);
+  if (is_ && comes && bring(p)) faults++;
   pthread_mutex_unlock(&lock);
   return is_;
 }
+static bool on_card(void *p, size_t n) { return on_card_as(p, n, true); }
 
 static ptr at_end(const end *e, size_t y, size_t z) {
   if (e->type == 3) return e->array->at + ((e->z + z) * e->array->h + e->y + y) * e->array->w * e->array->texel + e->x;
@@ -246,6 +332,11 @@ static bool perform(const op *o) {
     for (size_t z = 0; z < o->box.d; z++)
       for (size_t y = 0; y < o->box.h; y++) memcpy(at_end(&o->box.to, y, z), at_end(&o->box.from, y, z), o->box.w);
     return true;
+  case FETCH:
+    pthread_mutex_lock(&lock);
+    if (bring(o->to)) fetched++;
+    pthread_mutex_unlock(&lock);
+    return true;
   case MARK: clock_gettime(CLOCK_MONOTONIC, &o->event->at);
   }
   return true;
@@ -315,7 +406,10 @@ static bool names(const char *list, int card) {
 }
 /* When the program ends the driver does, too, before the program's other threads. */
 static bool over;
-static void ends(void) { over = true, usleep(5000); }
+static void ends(void) {
+  over = true, usleep(5000);
+  if (shared) dprintf(STDERR_FILENO, "fake card: %u fetched, %u faults\n", fetched, faults);
+}
 
 /* The driver has a thread, which it names, and does not start if it cannot. */
 static void *listens(void *none) {
@@ -330,7 +424,7 @@ static bool named(void) {
 int cuInit(unsigned flags) {
   if (flags) return INVALID;
   if (!begun && !named()) return SYSTEM;
-  if (!begun) atexit(ends);
+  if (!begun) atexit(ends), join_room(getenv("FAKE_CARD"));
   for (int i = 0; i < CARDS && !begun; i++)
     if (names(getenv("CUDA_VISIBLE_DEVICES"), i)) shown[shown_n++] = i;
   return begun = true, shown_n ? OK : NO_DEVICE;
@@ -343,7 +437,7 @@ int cuDeviceGet(int *d, int i) { return !begun ? UNINITIALIZED : !d ? INVALID : 
   d = shown[d]
 int cuDeviceGetName(char *name, int n, int d) { CARD(d); return name ? snprintf(name, (size_t)n, d ? "FAKE H100" : "FAKE H200"), OK : INVALID; }
 int cuDeviceGetAttribute(int *v, int what, int d) {
-  static const struct { int what, v; } all[] = {{1, 1024}, {10, 32}, {14, 512}, {16, 132}, {39, 2048}, {41, 1}, {75, 9}, {76, 0}};
+  static const struct { int what, v; } all[] = {{1, 1024}, {10, 32}, {14, 512}, {16, 132}, {39, 2048}, {41, 1}, {75, 9}, {76, 0}, {89, 1}};
   CARD(d);
   if (!v || what < 1 || what > 150) return INVALID;
   *v = 0;
@@ -411,6 +505,7 @@ static int drop(context *c, void *at) {
       m = &x->next;
       continue;
     }
+    if (!x->reserved) give_room(x);
     munmap(x->at, x->n);
     *m = x->next;
     free(x);
@@ -429,24 +524,26 @@ int cuCtxDestroy_v2(context *c) {
 }
 int cuDevicePrimaryCtxRelease_v2(int d) { CARD(d); return !primary[d].uses ? BAD_CONTEXT : --primary[d].uses ? OK : (all_done(), drop(primary + d, NULL), OK); }
 
-static int keep(void **to, ptr at, size_t n, bool reserved) {
+static int keep(void **to, ptr at, size_t n, bool reserved, bool managed) {
   memory *m = calloc(1, sizeof *m);
-  *m = (memory){NULL, at, n, reserved ? NULL : now, reserved};
+  *m = (memory){NULL, at, n, reserved ? NULL : now, reserved, managed, 0};
   pthread_mutex_lock(&lock);
   m->next = memories, memories = m;
   pthread_mutex_unlock(&lock);
   return *to = at, OK;
 }
-static int make(void **to, size_t n) {
+static int make_as(void **to, size_t n, bool managed) {
   if (!now) return BAD_CONTEXT;
   if (failed) return failed;
   if (!to || !n) return INVALID;
-  ptr at = n > size ? MAP_FAILED : mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return at == MAP_FAILED ? NOMEM : keep(to, at, n, false);
+  if (n > size || (!managed && !take_fixed(n))) return NOMEM;
+  ptr at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? NOMEM : keep(to, at, n, false, managed);
 }
+static int make(void **to, size_t n) { return make_as(to, n, false); }
 
 int cuMemAlloc_v2(void **p, size_t n) { return make(p, n); }
-int cuMemAllocManaged(void **p, size_t n, unsigned flags) { return (void)flags, make(p, n); }
+int cuMemAllocManaged(void **p, size_t n, unsigned flags) { return flags == 1 || flags == 2 ? make_as(p, n, true) : INVALID; }
 int cuMemAllocAsync(void **p, size_t n, void *s) { return is_stream(s) ? make(p, n) : BAD_HANDLE; }
 int cuMemAllocAsync_ptsz(void **p, size_t n, void *s) { return cuMemAllocAsync(p, n, s); }
 int cuMemAllocFromPoolAsync(void **p, size_t n, void *pool, void *s) { return (void)pool, cuMemAllocAsync(p, n, s); }
@@ -508,20 +605,21 @@ int cuMemRelease(handle *h) { return end_object(h, HANDLE); } /* what is mapped 
 int cuMemAddressReserve(void **p, size_t n, size_t alignment, void *want, unsigned long long flags) {
   (void)alignment, (void)flags;
   ptr at = p && n ? mmap(want, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
-  return at == MAP_FAILED ? INVALID : keep(p, at, n, true);
+  return at == MAP_FAILED ? INVALID : keep(p, at, n, true, false);
 }
 int cuMemAddressFree(void *p, size_t n) { return (void)n, drop(NULL, p); }
 int cuMemMap(ptr p, size_t n, size_t offset, handle *h, unsigned long long flags) {
   void *to;
   (void)flags;
   if (!is(h, HANDLE) || n + offset > h->n) return INVALID;
-  return mmap(p, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, h->fd, (off_t)offset) == p ? keep(&to, p, n, false) : INVALID;
+  if (!take_fixed(n)) return NOMEM;
+  return mmap(p, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, h->fd, (off_t)offset) == p ? keep(&to, p, n, false, false) : INVALID;
 }
 int cuMemUnmap(ptr p, size_t n) {
   bool is_ = false;
   pthread_mutex_lock(&lock);
   for (memory **m = &memories; *m && !is_; m = &(*m)->next)
-    if ((*m)->at == p && !(*m)->reserved) *m = (*m)->next, is_ = true;
+    if ((*m)->at == p && !(*m)->reserved) give_room(*m), *m = (*m)->next, is_ = true;
   pthread_mutex_unlock(&lock);
   return is_ && mmap(p, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == p ? OK : INVALID;
 }

@@ -72,7 +72,7 @@ func open(folder string) (*driver, error) {
 		"cuCtxSetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode",
 		"cuMemAllocHost_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpy3DAsync_v2", "cuModuleLoadDataEx", "cuModuleLoadData", "cuLibraryLoadData", "cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchKernelEx",
 		"cuFuncGetParamInfo", "cuKernelGetParamInfo", "cuFuncGetName", "cuKernelGetName", "cuGraphGetNodes", "cuModuleGetFunctionCount", "cuModuleEnumerateFunctions", "cuLibraryGetKernelCount", "cuLibraryEnumerateKernels",
-		"cuMemSetAccess", "cuMemPoolSetAccess", "cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuLinkDestroy", "cuOccupancyMaxPotentialClusterSize", "cuOccupancyMaxActiveClusters", "cuDevicePrimaryCtxGetState",
+		"cuMemAllocManaged", "cuMemPrefetchAsync", "cuMemSetAccess", "cuMemPoolSetAccess", "cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuLinkDestroy", "cuOccupancyMaxPotentialClusterSize", "cuOccupancyMaxActiveClusters", "cuDevicePrimaryCtxGetState",
 	} {
 		d.named[n] = d.find(n)
 	}

@@ -67,12 +67,16 @@ func init() {
 		wire.CUDAMemGetInfoV2: func(t *thread, k *call) int32 {
 			r := k.do()
 			limit, used := t.s.memory.Limit(), t.s.memory.Used()
-			*k.out(0), *k.out(1) = min(*k.out(0), max(limit, used)-used), limit
+			left := max(limit, used) - used
+			if !t.pages() { // else what others have makes room
+				left = min(left, *k.out(0))
+			}
+			*k.out(0), *k.out(1) = left, limit
 			return r
 		},
-		wire.CUDAMemAllocV2:                  func(t *thread, k *call) int32 { return t.allocate(k, uint64(k.args[1]), nil) },
-		wire.CUDAMemAllocAsync:               func(t *thread, k *call) int32 { return t.allocate(k, uint64(k.args[1]), nil) },
-		wire.CUDAMemAllocFromPoolAsync:       func(t *thread, k *call) int32 { return t.allocate(k, uint64(k.args[1]), nil) },
+		wire.CUDAMemAllocV2:                  allocate,
+		wire.CUDAMemAllocAsync:               func(t *thread, k *call) int32 { return t.allocate(k.do, uint64(k.args[1]), nil) },
+		wire.CUDAMemAllocFromPoolAsync:       func(t *thread, k *call) int32 { return t.allocate(k.do, uint64(k.args[1]), nil) },
 		wire.CUDAMemAllocPitchV2:             allocatePitch,
 		wire.CUDAMemFreeV2:                   free,
 		wire.CUDAMemFreeAsync:                free,
@@ -253,24 +257,33 @@ func setLimit(t *thread, k *call) int32 {
 // synchronized is a call that waits for the device, or asks whether it is done.
 func synchronized(t *thread, k *call) int32 { return t.s.late(k.do()) }
 
-// allocate makes memory of n bytes; then says whether more is to be counted.
-func (t *thread) allocate(k *call, n uint64, then func() (more uint64)) int32 {
+func allocate(t *thread, k *call) int32 {
+	n := uint64(k.args[1])
+	if t.pages() {
+		return t.allocate(func() int32 { return t.managed(k.args[0], n) }, n, nil)
+	}
+	return t.allocate(k.do, n, nil)
+}
+
+// allocate has memory of n bytes made, whose address is the call's first answer; then says
+// whether more is to be counted.
+func (t *thread) allocate(do func() int32, n uint64, then func() (more uint64)) int32 {
 	s := t.s
 	if n > 0 && !s.take(n) {
 		return outOfMemory
 	}
-	r := k.do()
+	r := do()
 	if r != success {
 		s.give(n)
 		return r
 	}
-	at := *k.out(0)
+	at := t.cells[0]
 	if then != nil {
 		if more := then(); more > n {
 			if !s.take(more - n) {
 				s.give(n)
 				s.d.at(s.d.byOp[wire.CUDAMemFreeV2], uintptr(at))
-				*k.out(0) = 0
+				t.cells[0] = 0
 				return outOfMemory
 			}
 			n = more
@@ -291,7 +304,10 @@ func allocatePitch(t *thread, k *call) int32 {
 	if h > 0 && w > ^uint64(0)/h {
 		return outOfMemory
 	}
-	return t.allocate(k, w*h, func() uint64 {
+	if t.pages() {
+		return t.managedPitch(k, w, h)
+	}
+	return t.allocate(k.do, w*h, func() uint64 {
 		if p := *k.out(1); h == 0 || p <= ^uint64(0)/h {
 			return p * h
 		}
@@ -301,8 +317,10 @@ func allocatePitch(t *thread, k *call) int32 {
 
 func free(t *thread, k *call) int32 {
 	s, at := t.s, uint64(k.args[0])
+	again := s.unpage(at)
 	r := k.do()
 	if r != success {
+		again()
 		return r
 	}
 	s.mu.Lock()

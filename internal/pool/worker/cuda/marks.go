@@ -29,7 +29,7 @@ type mark struct {
 }
 
 type marks struct {
-	drains chan chan struct{} // for the keeper
+	errands chan errand // for the keeper
 
 	mu        sync.Mutex // guards what follows
 	all       map[markKey]*mark
@@ -202,26 +202,30 @@ func (t *thread) waits(do func() int32) int32 {
 	return r
 }
 
-// keep is the keeper: it waits for what streams were given. What it does is not
-// taken for what a program captures.
+// errand is what the keeper does; enter makes a context current.
+type errand struct {
+	do   func(enter func(context uintptr))
+	done chan struct{}
+}
+
+// keeps has the keeper do something, and returns when it has.
+func (s *Session) keeps(do func(enter func(context uintptr))) {
+	e := errand{do, make(chan struct{})}
+	s.marks.errands <- e
+	<-e.done
+}
+
+// keep is the keeper: it waits for what streams were given, and fetches memory. What it
+// does is not taken for what a program captures.
 func (s *Session) keep() {
 	runtime.LockOSThread()
 	c := &cells{}
 	c[0] = relaxed
 	s.d.call("cuThreadExchangeStreamCaptureMode", c.at(0))
 	enter := func(context uintptr) { s.d.call("cuCtxSetCurrent", context) }
-	for done := range s.marks.drains {
-		end := time.Now().Add(stuck)
-		for wait := 20 * time.Microsecond; ; wait = min(2*wait, 500*time.Microsecond) {
-			s.marks.mu.Lock()
-			rested := s.rested(enter)
-			s.marks.mu.Unlock()
-			if rested || s.wanting.Load() > 0 && time.Now().After(end) {
-				break
-			}
-			nap(wait)
-		}
-		done <- struct{}{}
+	for e := range s.marks.errands {
+		e.do(enter)
+		close(e.done)
 	}
 	runtime.KeepAlive(c)
 }
@@ -229,9 +233,18 @@ func (s *Session) keep() {
 // drain waits until the device has done what it was given. While that is not so the
 // task is charged; others are let compute beside it by the node.
 func (s *Session) drain() {
-	done := make(chan struct{}, 1)
-	s.marks.drains <- done
-	<-done
+	s.keeps(func(enter func(context uintptr)) {
+		end := time.Now().Add(stuck)
+		for wait := 20 * time.Microsecond; ; wait = min(2*wait, 500*time.Microsecond) {
+			s.marks.mu.Lock()
+			rested := s.rested(enter)
+			s.marks.mu.Unlock()
+			if rested || s.wanting.Load() > 0 && time.Now().After(end) {
+				return
+			}
+			nap(wait)
+		}
+	})
 }
 
 // endContext finishes the copies of a context that ends, and forgets its marks.
@@ -245,5 +258,6 @@ func (t *thread) endContext(context uintptr) {
 		}
 	}
 	s.marks.mu.Unlock()
+	s.unpageAll(context)
 	s.endCopies(context)
 }

@@ -73,6 +73,7 @@ type Session struct {
 
 	marks  marks
 	copies copies
+	paged  paged
 }
 
 // message is one that was read.
@@ -293,7 +294,8 @@ func newSession(d *driver, device int32, conn io.ReadWriteCloser, memory, card *
 	return &Session{
 		d: d, device: device, memory: memory, card: card, turn: turn, conn: conn, in: bufio.NewReaderSize(conn, 64<<10), limit: mostImage, end: make(chan error, 1),
 		objects: map[uint64]*object{}, byPtr: map[place]*object{}, threads: map[uint64]*thread{}, held: map[uint64]held{}, mappings: map[uint64]mapping{}, textures: map[texture]bool{},
-		marks: marks{all: map[markKey]*mark{}, capturing: map[markKey]bool{}, drains: make(chan chan struct{})},
+		marks: marks{all: map[markKey]*mark{}, capturing: map[markKey]bool{}, errands: make(chan errand)},
+		paged: paged{all: map[uint64]section{}, streams: map[uintptr]uintptr{}},
 	}
 }
 
@@ -313,6 +315,7 @@ func Run(conn net.Conn, secret between.Secret, uuid, folder string, memory, card
 	}
 	s := newSession(d, device, path, memory, card, turn)
 	turn.Drains(s.drain)
+	turn.Fetches(s.fetch)
 	go worker.Leave(line, gone)
 	if err := s.send(wire.OpAnswer, 0, success, 0, 0, nil); err != nil {
 		return err

@@ -138,13 +138,14 @@ func FuzzMessage(f *testing.F) {
 		h := make([]byte, wire.HeaderSize)
 		binary.LittleEndian.PutUint64(h, uint64(wire.HeaderSize+len(body)))
 		binary.LittleEndian.PutUint16(h[8:], op)
-		for _, flags := range []uint16{0, wire.FlagAnswer} {
-			binary.LittleEndian.PutUint16(h[10:], flags)
+		for i := range 4 {
+			binary.LittleEndian.PutUint16(h[10:], []uint16{0, wire.FlagAnswer}[i%2])
 			parsed, err := wire.ParseCUDAHeader(h, 1<<20)
 			if err != nil || len(body) < 8 {
 				return
 			}
 			s := session(t, silent{})
+			s.memory.SetOver(i > 1) // also where the driver moves memory
 			th := &thread{s: s, id: 1, cells: &cells{}, stack: []*object{s.byPtr[place{wire.CUDACtx, 64}]}}
 			m := &message{Header: parsed, thread: 1, body: append([]byte{}, body...)}
 			_ = m.blocks()
@@ -152,7 +153,7 @@ func FuzzMessage(f *testing.F) {
 			if s.memory.Used() > 0 || s.card.Used() > 0 {
 				t.Fatalf("%d bytes are counted for what was not made", s.memory.Used())
 			}
-			if !s.mu.TryLock() || !s.marks.mu.TryLock() || !s.copies.mu.TryLock() {
+			if !s.mu.TryLock() || !s.marks.mu.TryLock() || !s.copies.mu.TryLock() || !s.paged.mu.TryLock() {
 				t.Fatal("the session is locked for good")
 			}
 		}
