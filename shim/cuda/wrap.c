@@ -308,7 +308,7 @@ static CUstream fetches(CUcontext context, CUresult (*make)(CUstream *, unsigned
   while (f && f->context != context) f = f->next;
   if (!f && (f = calloc(1, sizeof *f))) {
     f->context = context;
-    if (make(&f->stream, NON_BLOCKING)) return free(f), NULL; /* then kernels fetch what they need */
+    if (make(&f->stream, NON_BLOCKING)) return free(f), NULL; /* then kernels fetch what they come to */
     f->next = fetchers, fetchers = f;
   }
   if (!f) return NULL;
@@ -327,7 +327,7 @@ void yc_fetch(void) {
     for (held *h = buckets[i]; h; h = h->next) {
       if (!h->pages || enter(h->context)) continue;
       CUstream s = fetches(h->context, make);
-      if (s) fetch(h->key, h->bytes, device, s); /* as above */
+      if (s) fetch(h->key, h->bytes, device, s); /* or kernels do */
     }
   pthread_mutex_unlock(&table);
   for (fetcher *f = fetchers; f; f = f->next) /* which change where contexts end only */

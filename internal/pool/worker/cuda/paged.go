@@ -102,12 +102,12 @@ func (s *Session) fetch() {
 			enter(m.context)
 			if s.paged.streams[m.context] == 0 {
 				if s.d.at(s.d.byOp[wire.CUDAStreamCreate], s.paged.cells.at(0), nonBlocking) != success {
-					continue // then kernels fetch what they need
+					continue // then kernels fetch what they come to
 				}
 				s.paged.streams[m.context] = uintptr(s.paged.cells[0])
 			}
 			used[m.context] = true
-			s.d.call("cuMemPrefetchAsync", uintptr(at), uintptr(m.bytes), uintptr(s.device), s.paged.streams[m.context]) // as above
+			s.d.call("cuMemPrefetchAsync", uintptr(at), uintptr(m.bytes), uintptr(s.device), s.paged.streams[m.context]) // or kernels do
 		}
 		for context := range used {
 			enter(context)
