@@ -85,6 +85,19 @@ func TestCUDAPages(t *testing.T) {
 	}
 }
 
+// TestCUDABounded: a node that bounds what is used of its cards lends that and no more, as
+// the driver knows of no bound.
+func TestCUDABounded(t *testing.T) {
+	n := startCUDAOf(t, pool.NodeConfig{MemoryOver: 150, Memory: 1 << 30}, "cuda")
+	_, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 50, Memory: 1 << 30})
+	if _, _, err := dial(t, n.unix).Run(pool.Spec{Device: "cuda-0", Compute: 1, Memory: mib}); fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("more than the bound: %v", err)
+	}
+	if got := output(t, run("proc", "fill")); got != "filled 1024, error 2\nagain 0 2\n" {
+		t.Error(got)
+	}
+}
+
 // TestCUDAPagesRemote: so it is for programs elsewhere, whose workers have the driver: of
 // memory that stays on the card there is 1 GiB here, as others have the rest.
 func TestCUDAPagesRemote(t *testing.T) {

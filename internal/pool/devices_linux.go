@@ -138,7 +138,8 @@ func (n *Node) Rescan() error {
 		}
 		d := n.devices[i]
 		d.Bus, shown[d] = f.Bus, true
-		if d.Pages = f.Pages; d.Pages { // what is on it the driver knows
+		// What is on it only the driver knows, which knows of no bound.
+		if d.Pages = f.Pages && d.Memory >= f.Memory; d.Pages {
 			d.card.memory.SetLimit(uint64(d.Memory) * maxOver / 100)
 		}
 		if f.API == OpenCL {
