@@ -423,7 +423,7 @@ func (s *Service) SetDevice(ctx context.Context, node, device string, x DeviceCh
 		}
 		if x.MemoryRatio != 0 {
 			if x.MemoryRatio > minLimit && d.API == pool.CUDA && !n.pages(device) {
-				return fault.Fields(fault.Field{Path: "memory_limit_percent", Problem: fmt.Sprintf("must be %d for device %s, whose driver moves no memory to the host and back, or whose node is of a version that knows nothing of that; got %d", minLimit, device, x.MemoryRatio)})
+				return fault.Fields(fault.Field{Path: "memory_limit_percent", Problem: fmt.Sprintf("must be %d for device %s, whose driver moves no memory to the host and back, or whose node bounds it (--memory) or is of a version that knows nothing of that; got %d", minLimit, device, x.MemoryRatio)})
 			}
 			d.MemoryRatio = x.MemoryRatio
 			if d.MemoryLimit = d.Memory * x.MemoryRatio / 100; d.MemoryLimit < d.MemoryLent {
