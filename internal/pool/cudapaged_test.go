@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
@@ -128,5 +129,31 @@ func TestCUDAPagesRemote(t *testing.T) {
 				t.Errorf("with %d%%: %q", over, got)
 			}
 		}
+	}
+}
+
+// TestCUDAPagesKilled: a program is killed while both fetch by turns; its neighbor goes on.
+func TestCUDAPagesKilled(t *testing.T) {
+	n := startCUDAOf(t, pool.NodeConfig{MemoryOver: 150}, "cuda")
+	card := "FAKE_CARD=" + filepath.Join(t.TempDir(), "card")
+	var programs []*holding
+	for range 2 {
+		_, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 50, Memory: paged})
+		cmd := run("proc", "paged", "6144", "1")
+		cmd.Env = append(cmd.Env, card)
+		h := hold(t, cmd)
+		if got, want := h.line(t), "has 6144 of 6144, 0 free"; got != want {
+			t.Fatalf("%q, want %q", got, want)
+		}
+		programs = append(programs, h)
+	}
+	for _, h := range programs {
+		fmt.Fprint(h.in, "g")
+	}
+	<-time.After(300 * time.Millisecond)
+	_ = programs[0].cmd.Process.Kill()
+	_ = programs[0].cmd.Wait()
+	if got := programs[1].line(t); got != "right, 0 left" {
+		t.Error(got)
 	}
 }
