@@ -25,16 +25,34 @@ var internals = []string{"panic", "goroutine", "sqlite", "sqlstate", "constraint
 
 // watcher compares the tables before and after calls.
 type watcher struct {
-	p    *platform
-	look func(tb testing.TB) state
-	last state
+	p       *platform
+	read    func(tb testing.TB) state
+	last    state
+	changes int64 // of the platform, before last was read
 }
 
-func watch(tb testing.TB, p *platform) *watcher { return &watcher{p, p.state, p.state(tb)} }
+func watch(tb testing.TB, p *platform) *watcher { return watchBy(tb, p, p.state) }
+
+func watchBy(tb testing.TB, p *platform, read func(testing.TB) state) *watcher {
+	w := &watcher{p: p, read: read, changes: p.changes(tb)}
+	w.last = read(tb)
+	return w
+}
+
+// look returns the tables as they are.
+func (w *watcher) look(tb testing.TB) state {
+	tb.Helper()
+	n := w.p.changes(tb)
+	if n == w.changes {
+		return w.last
+	}
+	w.changes = n
+	return w.read(tb)
+}
 
 // watchRows compares the numbers of rows only: for tests of thousands of
 // calls, of which many succeed and leave long records.
-func watchRows(tb testing.TB, p *platform) *watcher { return &watcher{p, p.counts, p.counts(tb)} }
+func watchRows(tb testing.TB, p *platform) *watcher { return watchBy(tb, p, p.counts) }
 
 // send makes a call and checks what must hold for every call, right or wrong.
 // It returns what the answer says is wrong, nil if it succeeded.

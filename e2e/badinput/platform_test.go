@@ -109,7 +109,7 @@ func start(tb testing.TB, url string) *platform {
 	p.admin = strings.TrimSpace(string(key))
 	driver, list := "sqlite", `SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name`
 	if url == "" {
-		url = "file:" + filepath.Join(cfg.Data, "yunhe.db") + "?mode=ro&_pragma=busy_timeout(10000)"
+		url = "file:" + filepath.Join(cfg.Data, "yunhe.db") + "?_pragma=busy_timeout(10000)"
 	} else {
 		p.server = true
 		driver, list = "pgx", `SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY table_name`
@@ -119,6 +119,7 @@ func start(tb testing.TB, url string) *platform {
 	}
 	tb.Cleanup(func() { _ = p.tables.Close() })
 	p.watchTables(tb, list)
+	p.countChanges(tb, url)
 	p.seed(tb)
 	return p
 }
@@ -147,6 +148,44 @@ func (p *platform) watchTables(tb testing.TB, list string) {
 	if err := rows.Err(); err != nil || len(p.names) < 15 {
 		tb.Fatalf("tables %v, error %v; want all of the platform's", p.names, err)
 	}
+}
+
+// countChanges has the database count what is written to the watched tables, so
+// that they are read only after something was.
+func (p *platform) countChanges(tb testing.TB, url string) {
+	tb.Helper()
+	driver, query := "sqlite", []string{`CREATE TABLE badinput_changes (last_value INTEGER NOT NULL)`, `INSERT INTO badinput_changes VALUES (0)`}
+	if p.server {
+		driver, query = "pgx", []string{`CREATE SEQUENCE badinput_changes`, `CREATE FUNCTION badinput_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM nextval(''badinput_changes''); RETURN NULL; END'`}
+	}
+	for _, name := range p.names {
+		if p.server {
+			query = append(query, fmt.Sprintf(`CREATE TRIGGER badinput AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION badinput_change()`, name))
+			continue
+		}
+		for _, change := range []string{"INSERT", "UPDATE", "DELETE"} {
+			query = append(query, fmt.Sprintf(`CREATE TRIGGER badinput_%s_%s AFTER %s ON %s BEGIN UPDATE badinput_changes SET last_value = last_value + 1; END`, name, change, change, name))
+		}
+	}
+	d, err := sql.Open(driver, url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer d.Close()
+	for _, q := range query {
+		if _, err := d.ExecContext(tb.Context(), q); err != nil {
+			tb.Fatalf("%s: %v", q, err)
+		}
+	}
+}
+
+// changes is how often something was written to the watched tables.
+func (p *platform) changes(tb testing.TB) (n int64) {
+	tb.Helper()
+	if err := p.tables.QueryRowContext(context.WithoutCancel(tb.Context()), `SELECT last_value FROM badinput_changes`).Scan(&n); err != nil {
+		tb.Fatal(err)
+	}
+	return n
 }
 
 // state is what every watched table holds: the number of its rows and a sum

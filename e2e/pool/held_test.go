@@ -49,9 +49,8 @@ func TestHeld(t *testing.T) {
 	if err != nil || !regexp.MustCompile(`^buffers ([0-9]|[1-5][0-9]) error -4\n$`).Match(out) {
 		t.Errorf("beside programs that have some of 64 MiB, one has %q, %v", out, err)
 	}
-	moved, err := w.bench.API.MoveSlice(t.Context(), &poolv1.MoveSliceRequest{SliceId: held.SliceId, NodeId: "n2", WaitMs: 5000})
-	if err != nil || moved.NodeId != "n2" || moved.MoveError != "" {
-		t.Fatalf("moved: %v, %v", moved, err)
+	if x := w.moved(held.SliceId, "n2"); x.NodeId != "n2" || x.MoveError != "" {
+		t.Fatalf("moved: %v", x)
 	}
 	d := walks()
 	must(t, a.cmd.Process.Kill())

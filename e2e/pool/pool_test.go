@@ -262,6 +262,18 @@ __attribute__((constructor)) static void two(void) { setenv("POCL_DEVICES", "pth
 void *clGetExtensionFunctionAddress(const char *name) { (void)name; return 0; }
 `
 
+// moved moves a slice and waits until it has moved, or why it did not.
+func (w *world) moved(slice, node string) (x *poolv1.Slice) {
+	w.t.Helper()
+	w.until("slice "+slice+" has moved to "+node, func() bool {
+		var err error
+		x, err = w.bench.API.MoveSlice(w.t.Context(), &poolv1.MoveSliceRequest{SliceId: slice, NodeId: node, WaitMs: 5000})
+		must(w.t, err)
+		return x.MovingToNodeId == ""
+	})
+	return x
+}
+
 // addNode starts a node into which a card can be put.
 func (w *world) addNode(context.Context) (conformance.Node, error) {
 	dir := w.vendors("slots", "pocl.icd")

@@ -144,9 +144,8 @@ func TestUpgrade(t *testing.T) {
 	upgrade(false, nodes...)
 	both := map[string]bool{"n1": true, "n2": true}
 	runs("both are upgraded:", both)
-	moved, err := w.bench.API.MoveSlice(t.Context(), &poolv1.MoveSliceRequest{SliceId: walking[0].SliceId, NodeId: "n2", WaitMs: 5000}) // its worker is of the version before
-	if err != nil || (moved.NodeId == "n2") != (moved.MoveError == "") {
-		t.Errorf("after both are upgraded, what the version before began moves: %v, %v", moved, err)
+	if x := w.moved(walking[0].SliceId, "n2"); (x.NodeId == "n2") != (x.MoveError == "") { // its worker is of the version before
+		t.Errorf("after both are upgraded, what the version before began moves: %v", x)
 	}
 	upgrade(true)
 	runs("the platform is upgraded:", both)

@@ -38,5 +38,6 @@ func (b *Bus) WithoutBatches() *Bus {
 
 // There looks for an event in the stream, as the relay does.
 func (b *Bus) There(ctx context.Context, id string) (bool, error) {
-	return (&relay{bus: b}).there(ctx, id)
+	there, _, err := (&relay{bus: b}).there(ctx, id)
+	return there, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,7 +34,7 @@ type relay struct {
 	db  *db.DB
 	// sure: what is in the outbox is not in the stream.
 	sure bool
-	// stuck is an event that the stream says it is taking, since then, and has not.
+	// stuck is an event that the stream said it was taking, at first then.
 	stuck string
 	since time.Time
 }
@@ -147,25 +148,30 @@ func (r *relay) publish(ctx context.Context, events []event) (n int, err error) 
 }
 
 // single publishes an event and reports whether it was new to the stream.
+//
+// A stream may say that it is taking an event: which is on its way; or is there,
+// and a server that noted that before it noted that it would be says so for as long
+// as it remembers IDs; or was lost on the way, and its ID with it. Such an event is
+// looked for, and published only if nothing has come to the stream since it was not
+// there, after a while under another ID, which others cannot know it by.
 func (r *relay) single(ctx context.Context, e event) (fresh bool, err error) {
 	sends, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
 	m := e.message()
-	if r.stuck == e.id && time.Since(r.since) > confirmWithin { // it was lost on the way, and its ID with it
-		m.Header.Set(jetstream.MsgIDHeader, e.id+"~")
+	if r.stuck == e.id {
+		there, last, err := r.there(sends, e.id)
+		if there || err != nil {
+			return false, err
+		}
+		m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(last, 10))
+		if time.Since(r.since) > confirmWithin {
+			m.Header.Set(jetstream.MsgIDHeader, fmt.Sprint(e.id, again, last))
+		}
 	}
 	ack, err := r.bus.js.PublishMsg(sends, m)
-	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == idInProcess {
-		// It is on its way; or it is there, and a server that noted that before it
-		// noted that it would be says so for as long as it remembers IDs.
-		if r.stuck != e.id { // before it is looked for, which may take as long as there is
-			r.stuck, r.since = e.id, time.Now()
-		}
-		looks, cancel := context.WithTimeout(ctx, confirmWithin)
-		defer cancel()
-		if there, terr := r.there(looks, e.id); there || terr != nil {
-			return false, terr
-		}
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == idInProcess && r.stuck != e.id {
+		r.stuck, r.since = e.id, time.Now()
+		return r.single(ctx, e)
 	}
 	if err != nil {
 		return false, fmt.Errorf("publish %s: %w", e.subject, err)
@@ -173,27 +179,34 @@ func (r *relay) single(ctx context.Context, e event) (fresh bool, err error) {
 	return !ack.Duplicate, nil
 }
 
-// idInProcess is the server's code for an ID that it has begun to take.
-const idInProcess = 10158
+const (
+	// idInProcess is the server's code for an ID that it has begun to take.
+	idInProcess = 10158
+	// again separates the ID of an event from what makes it another.
+	again = "~"
+)
 
-// there looks for an event among the last of the stream: what is published again
-// was in one of the last batches.
-func (r *relay) there(ctx context.Context, id string) (bool, error) {
+// there looks for an event among the last of the stream, and returns the number of
+// the last: what is published again was in one of the last batches.
+func (r *relay) there(ctx context.Context, id string) (there bool, last uint64, err error) {
 	s, err := r.bus.js.Stream(ctx, r.bus.stream)
 	if err != nil {
-		return false, fmt.Errorf("look for event %s: %w", id, err)
+		return false, 0, fmt.Errorf("look for event %s: %w", id, err)
 	}
 	state := s.CachedInfo().State
 	for seq, n := state.LastSeq, 0; seq >= max(state.FirstSeq, 1) && n < 2*relayBatch; seq, n = seq-1, n+1 {
 		m, err := s.GetMsg(ctx, seq)
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return false, fmt.Errorf("look for event %s: %w", id, err)
+			return false, 0, fmt.Errorf("look for event %s: %w", id, err)
 		}
-		if err == nil && m.Header.Get(jetstream.MsgIDHeader) == id {
-			return true, nil
+		if err != nil {
+			continue
+		}
+		if has, _, _ := strings.Cut(m.Header.Get(jetstream.MsgIDHeader), again); has == id {
+			return true, state.LastSeq, nil
 		}
 	}
-	return false, nil
+	return false, state.LastSeq, nil
 }
 
 // batch publishes events so that all are in the stream, or none.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"sync"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -110,7 +111,8 @@ func (b *backend) forget(name string) {
 	b.report(name)
 }
 
-// report tells the platform of the node as a gateway does.
+// report tells the platform of the node as a gateway does, which goes on until it
+// has heard.
 func (b *backend) report(name string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -128,8 +130,17 @@ func (b *backend) report(name string) {
 		}
 	}
 	f.Declare(inv)
-	if err := f.Ask("heartbeat", &adapterv1.HeartbeatRequest{Inventory: inv, Node: n}, &adapterv1.HeartbeatResponse{}); err != nil && b.t.Context().Err() == nil {
-		b.t.Errorf("report of node %s: %v", name, err)
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for end := time.Now().Add(apptest.Patience); b.t.Context().Err() == nil; <-again.C {
+		err := f.Ask("heartbeat", &adapterv1.HeartbeatRequest{Inventory: inv, Node: n}, &adapterv1.HeartbeatResponse{})
+		if err == nil {
+			return
+		}
+		if fault.KindOf(err) != fault.Unavailable || time.Now().After(end) {
+			b.t.Errorf("report of node %s: %v", name, err)
+			return
+		}
 	}
 }
 

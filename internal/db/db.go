@@ -278,7 +278,8 @@ func (d *DB) View(ctx context.Context, fn func(*Tx) error) error {
 	if err != nil {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, "BEGIN"); err != nil {
+	// Nobody waits at this; and had it an end, it could have begun and say that it has not.
+	if _, err := conn.ExecContext(context.WithoutCancel(ctx), "BEGIN"); err != nil {
 		d.readers.give(conn, false)
 		return fmt.Errorf("begin: %w", err)
 	}

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -68,6 +69,15 @@ func (p prepared) close() error {
 	return errors.Join(err, p.conn.Close())
 }
 
+// discard closes the connection, with the transaction that may be open on it;
+// after close, others of the process would be given it as it is.
+func (p prepared) discard() {
+	for _, st := range p.stmts {
+		_ = st.Close() // before its connection, which it would look for
+	}
+	_ = p.conn.Raw(func(any) error { return driver.ErrBadConn })
+}
+
 // readers are SQLite connections that are read from. They are kept, with
 // their statements, and at most maxReaders are in use at once.
 type readers struct {
@@ -121,7 +131,10 @@ func (r *readers) give(p prepared, clean bool) {
 		r.idle = append(r.idle, p)
 	}
 	r.mu.Unlock()
-	if !keep {
+	switch {
+	case !clean:
+		p.discard()
+	case !keep:
 		_ = p.close() // it is of no use any more
 	}
 	<-r.slots

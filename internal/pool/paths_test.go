@@ -290,9 +290,9 @@ func door(t *testing.T, at string, pass func(from, node net.Conn)) string {
 				return
 			}
 			node, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Error(err)
-				return
+			if err != nil { // it has ended
+				_ = from.Close()
+				continue
 			}
 			go pass(from, node)
 		}
