@@ -1,10 +1,11 @@
 # make help lists what there is.
 export CGO_ENABLED ?= 0
 GO      ?= go
+# What the binary, the checks and the tests share is compiled once, so all compile alike.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 RUNNER   = adapters/gateway/sandbox/bin/runner
-GOFLAGS_ = -trimpath -ldflags '$(LDFLAGS)'
 
 .DEFAULT_GOAL := build
 .PHONY: help deps deps-engines gen build image console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-pool-starts test-upgrade test-gpu test-engines check lint bench bench-place bench-submit bench-schedule bench-pool bench-cuda clean
@@ -20,14 +21,14 @@ deps-engines: ## build and install real Kubernetes, kubelet included, for test-e
 
 build: runner programs pool console ## build bin/yunhe with its console, and the example
 	@mkdir -p bin
-	$(GO) build $(GOFLAGS_) -o bin/yunhe ./cmd/yunhe
-	$(GO) build $(GOFLAGS_) -o examples/digits/train ./examples/digits
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/yunhe ./cmd/yunhe
+	$(GO) build -ldflags '$(LDFLAGS)' -o examples/digits/train ./examples/digits
 
 image: build ## write bin/yunhe-image.tar, a container image of bin/yunhe; it needs no Docker
 	bin/yunhe availability image --name yunhe:$(VERSION) --out bin/yunhe-image.tar
 
 runner: # the supervisor of one replica, embedded into the binary
-	@$(GO) build -trimpath -ldflags '-s -w' -o $(RUNNER) ./adapters/gateway/sandbox/runner/cmd
+	@$(GO) build -ldflags '-s -w' -o $(RUNNER) ./adapters/gateway/sandbox/runner/cmd
 
 programs: # the benchmark for each architecture, embedded into the binary; without them it measures no center
 	@scripts/programs.sh
@@ -49,7 +50,7 @@ test: ## all tests that need no special hardware
 	@$(MAKE) --no-print-directory test-go test-web test-e2e
 
 test-go: # Go tests on the real engines, with the race detector; but for the engine of SQLite: decision 35
-	@CGO_ENABLED=1 scripts/gotest.sh "$$($(GO) list ./... | grep -v /e2e/)" -- -race -gcflags=modernc.org/...=-race=false -timeout 30m
+	@CGO_ENABLED=1 scripts/gotest.sh "$$($(GO) list ./... | grep -v /e2e/)" -- -vet=off -race -gcflags=modernc.org/...=-race=false -timeout 30m
 
 test-web: # the console's unit tests
 	@scripts/console.sh test

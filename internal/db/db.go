@@ -169,7 +169,7 @@ func (d *DB) openSQLite(ctx context.Context, path string) error {
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("close %s: %w", path, err)
 	}
-	dsn := "file:" + path + "?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)" +
+	dsn := "file:" + uriPath.Replace(path) + "?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(10000)" +
 		"&_pragma=foreign_keys(1)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-16000)&_pragma=journal_size_limit(67108864)"
 	if d.sql, err = sql.Open("sqlite", dsn); err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
@@ -182,6 +182,9 @@ func (d *DB) openSQLite(ctx context.Context, path string) error {
 	d.readers = newReaders(d.sql)
 	return nil
 }
+
+// uriPath has a file's path mean itself in a URI of SQLite's.
+var uriPath = strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23")
 
 // Engine returns the kind of database in use.
 func (d *DB) Engine() Engine { return d.engine }

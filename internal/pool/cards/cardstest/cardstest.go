@@ -2,9 +2,9 @@
 package cardstest
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -19,8 +19,17 @@ var files = map[string][2]string{
 // Options of the compiler may follow a library's name.
 func Build(t *testing.T, libraries ...string) (folder string) {
 	t.Helper()
-	_, self, _, _ := runtime.Caller(0)
-	return BuildFrom(t, filepath.Join(filepath.Dir(self), "../testdata"), libraries...)
+	root, err := os.Getwd() // a test's is its package's
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil; _, err = os.Stat(filepath.Join(root, "go.mod")) {
+		if root == filepath.Dir(root) {
+			t.Fatal("no go.mod in the folder of the test or above it")
+		}
+		root = filepath.Dir(root)
+	}
+	return BuildFrom(t, filepath.Join(root, "internal/pool/cards/testdata"), libraries...)
 }
 
 // BuildFrom is Build from sources of another version, in a folder.
