@@ -41,3 +41,9 @@ func (b *Bus) There(ctx context.Context, id string) (bool, error) {
 	there, _, err := (&relay{bus: b}).there(ctx, id)
 	return there, err
 }
+
+// PublishStuck publishes an event as a relay does that the stream has told, since
+// then, that it is taking it. It reports whether the event was new to the stream.
+func (b *Bus) PublishStuck(ctx context.Context, id, subject string, since time.Time) (bool, error) {
+	return (&relay{bus: b, stuck: id, since: since}).single(ctx, event{id: id, subject: subject, payload: []byte(id)})
+}

@@ -153,21 +153,23 @@ func (r *relay) publish(ctx context.Context, events []event) (n int, err error) 
 // and a server that noted that before it noted that it would be says so for as long
 // as it remembers IDs; or was lost on the way, and its ID with it. Such an event is
 // looked for, and published only if nothing has come to the stream since it was not
-// there, after a while under another ID, which others cannot know it by.
+// there, after a while under an ID that the stream cannot have heard of.
 func (r *relay) single(ctx context.Context, e event) (fresh bool, err error) {
-	sends, cancel := context.WithTimeout(ctx, confirmWithin)
-	defer cancel()
 	m := e.message()
 	if r.stuck == e.id {
-		there, last, err := r.there(sends, e.id)
+		looks, cancel := context.WithTimeout(ctx, confirmWithin)
+		defer cancel()
+		there, last, err := r.there(looks, e.id)
 		if there || err != nil {
 			return false, err
 		}
 		m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(last, 10))
 		if time.Since(r.since) > confirmWithin {
-			m.Header.Set(jetstream.MsgIDHeader, fmt.Sprint(e.id, again, last))
+			m.Header.Set(jetstream.MsgIDHeader, e.id+again+core.NewID("again"))
 		}
 	}
+	sends, cancel := context.WithTimeout(ctx, confirmWithin)
+	defer cancel()
 	ack, err := r.bus.js.PublishMsg(sends, m)
 	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == idInProcess && r.stuck != e.id {
 		r.stuck, r.since = e.id, time.Now()

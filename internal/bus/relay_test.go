@@ -135,6 +135,23 @@ func TestEachForItself(t *testing.T) {
 	same(t, b, want)
 }
 
+// TestStuckTwice: an event that was lost on the way, and its ID with it, comes once,
+// also where two publish it of whom one has not waited for as long.
+func TestStuckTwice(t *testing.T) {
+	t.Parallel()
+	b := open(t, bus.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	long, now := time.Now().Add(-time.Minute), time.Now()
+	for _, x := range []struct {
+		since time.Time
+		fresh bool
+	}{{long, true}, {now, false}, {long, false}} {
+		if fresh, err := b.PublishStuck(t.Context(), "e1", "x", x.since); err != nil || fresh != x.fresh {
+			t.Errorf("since %v: new %v, %v", x.since, fresh, err)
+		}
+	}
+	same(t, b, []string{"e1"})
+}
+
 // drained waits until all events are published.
 func drained(tb testing.TB, d *db.DB) {
 	tb.Helper()
