@@ -123,16 +123,16 @@ func builtDir() string {
 	if dir := os.Getenv("YUNHE_ENGINES"); dir != "" {
 		return dir
 	}
-	if root := repository(); root != "" {
+	if root := Repository(); root != "" {
 		return filepath.Join(root, ".cache", "engines")
 	}
 	return ""
 }
 
-// repository is this repository's folder, "" if there is none. It is found
+// Repository is this repository's folder, "" if there is none. It is found
 // from the working directory (tests run in their package's folder) and, for a
 // command started elsewhere, from where this file was compiled.
-func repository() string {
+func Repository() string {
 	var starts []string
 	if wd, err := os.Getwd(); err == nil {
 		starts = append(starts, wd)

@@ -36,7 +36,7 @@ func Upgrade(t *testing.T) (fresh, old, tree string) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	root := repository()
+	root := Repository()
 	if commit == "auto" {
 		commit = run(root, "git", "log", "-1", "--format=%H", "--", ":(glob)internal/*/migrations/*.sql") + "^"
 	}

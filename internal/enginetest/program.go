@@ -15,7 +15,7 @@ import (
 // bin/yunhe of this repository. The error says how to build it.
 func Binary() (string, error) {
 	path := os.Getenv("YUNHE_BIN")
-	if root := repository(); path == "" && root != "" {
+	if root := Repository(); path == "" && root != "" {
 		path = filepath.Join(root, "bin", "yunhe")
 	}
 	if path == "" || !executable(path) {

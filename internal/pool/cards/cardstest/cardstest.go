@@ -2,11 +2,12 @@
 package cardstest
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"yunhe.dev/yunhe/internal/enginetest"
 )
 
 // files are what plays each library, and the name that it is loaded by.
@@ -19,17 +20,7 @@ var files = map[string][2]string{
 // Options of the compiler may follow a library's name.
 func Build(t *testing.T, libraries ...string) (folder string) {
 	t.Helper()
-	root, err := os.Getwd() // a test's is its package's
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil; _, err = os.Stat(filepath.Join(root, "go.mod")) {
-		if root == filepath.Dir(root) {
-			t.Fatal("no go.mod in the folder of the test or above it")
-		}
-		root = filepath.Dir(root)
-	}
-	return BuildFrom(t, filepath.Join(root, "internal/pool/cards/testdata"), libraries...)
+	return BuildFrom(t, filepath.Join(enginetest.Repository(), "internal/pool/cards/testdata"), libraries...)
 }
 
 // BuildFrom is Build from sources of another version, in a folder.
