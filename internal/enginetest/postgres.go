@@ -23,8 +23,9 @@ import (
 // PostgresConfig says how to run a PostgreSQL server. The zero value is a
 // server as fresh from the package: durable.
 type PostgresConfig struct {
-	// NotDurable switches fsync, synchronous commit and full page writes off:
-	// for tests, which throw the data away. Never measure with it.
+	// NotDurable switches fsync, synchronous commit and full page writes off, and
+	// keeps the data in memory where that has room: for tests, which throw it away.
+	// Never measure with it.
 	NotDurable bool
 	// Settings are passed as `-c name=value`, after this package's own.
 	Settings map[string]string
@@ -70,7 +71,11 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*PostgresServer, er
 
 // newPostgres makes the folder of a server.
 func newPostgres(cfg PostgresConfig, cred *syscall.Credential) (*PostgresServer, error) {
-	dir, err := newDir("postgres", cred)
+	parent := ""
+	if cfg.NotDurable && cfg.Disk == "" {
+		parent = memory()
+	}
+	dir, err := newDirIn(parent, "postgres", cred)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +122,7 @@ func (s *PostgresServer) serve(ctx context.Context, cfg PostgresConfig, postgres
 	}
 	args := []string{"-D", filepath.Join(s.dir, "data"), "-k", s.dir, "-h", address, "-p", strconv.Itoa(s.port), "-c", "max_connections=500"}
 	if cfg.NotDurable {
-		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "max_wal_size=256MB")
 	}
 	for _, name := range sortedKeys(cfg.Settings) {
 		args = append(args, "-c", name+"="+cfg.Settings[name])

@@ -205,7 +205,22 @@ const dirPrefix = "yunhe-engine-"
 // newDir makes the directory of one engine, owned by user if it is not nil. It
 // must be removed with removeDir; the janitor does so if this process cannot.
 func newDir(engine string, user *syscall.Credential) (string, error) {
-	dir, err := os.MkdirTemp("", dirPrefix+engine+"-")
+	return newDirIn("", engine, user)
+}
+
+// memory is a folder whose files are in memory, if there is one with room for the
+// data of tests, otherwise "": the folder for temporary files.
+func memory() string {
+	const dir, room = "/dev/shm", 8 << 30
+	var fs syscall.Statfs_t
+	if syscall.Statfs(dir, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < room {
+		return ""
+	}
+	return dir
+}
+
+func newDirIn(parent, engine string, user *syscall.Credential) (string, error) {
+	dir, err := os.MkdirTemp(parent, dirPrefix+engine+"-")
 	if err != nil {
 		return "", fmt.Errorf("make directory of %s: %w", engine, err)
 	}
