@@ -110,12 +110,19 @@ func (a *arbiter) want(u *user) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	u.wants = true
-	away := a.now().Sub(u.account.active) > savings
+	away := u.account.virtual == 0 || a.now().Sub(u.account.active) > savings // or it begins
 	u.account.active = a.now()
 	least, any := 0.0, false
 	for _, x := range a.users { // who was away does not come back with all the time it did not use
-		if x != u && x.account != u.account && (x.wants || x == a.holder) && (!any || x.account.virtual < least) {
-			least, any = x.account.virtual, true
+		if x == u || x.account == u.account || !x.wants && x != a.holder && !x.over {
+			continue
+		}
+		virtual := x.account.virtual
+		if x.over {
+			virtual += float64(a.now().Sub(x.since)) / float64(max(x.share(), 1)) // which is counted when it gives the device back
+		}
+		if !any || virtual < least {
+			least, any = virtual, true
 		}
 	}
 	if any && away {

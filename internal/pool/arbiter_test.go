@@ -17,6 +17,7 @@ type load struct {
 	now      atomic.Int64 // the share, if it is not 0
 	weighted bool
 	kernel   time.Duration
+	away     time.Duration // before its first work
 
 	account account
 	common  *account // with others
@@ -50,6 +51,7 @@ func (l *load) run(a *arbiter, stop <-chan struct{}) {
 	}}
 	a.add(l.user)
 	defer a.remove(l.user)
+	time.Sleep(l.away)
 	a.want(l.user)
 	for {
 		var d time.Duration
@@ -427,4 +429,45 @@ func TestAway(t *testing.T) {
 		}
 		a.timer.Stop()
 	})
+}
+
+// TestComesLater: who comes, or comes back, when another has used the device for long
+// does not keep that waiting for the time that it did not use itself.
+func TestComesLater(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name       string
+		concurrent bool
+		away       time.Duration // between the beginning of its worker and its first work
+		least      float64       // of the other's share meanwhile
+	}{
+		{"in turns, at once", false, 0, 48},
+		{"in turns, later", false, time.Second, 48},
+		{"beside others, at once", true, 0, 98},
+		{"beside others, later", true, time.Second, 98},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				a, stop := newArbiter(), make(chan struct{})
+				a.concurrent.Store(c.concurrent)
+				first := &load{share: 50, weighted: true, kernel: time.Millisecond}
+				second := &load{share: 50, weighted: true, kernel: time.Millisecond, away: c.away}
+				var all sync.WaitGroup
+				all.Go(func() { first.run(a, stop) })
+				time.Sleep(time.Minute)
+				all.Go(func() { second.run(a, stop) })
+				time.Sleep(c.away)
+				before, _ := a.usage(&first.account)
+				time.Sleep(span)
+				after, _ := a.usage(&first.account)
+				close(stop)
+				all.Wait()
+				a.timer.Stop()
+				if got := 100 * (after - before).Seconds() / span.Seconds(); got < c.least {
+					t.Errorf("who has computed for a minute had %.1f%% of the device when another came, want %.0f%%", got, c.least)
+				}
+			})
+		})
+	}
 }
