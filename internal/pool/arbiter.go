@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,9 @@ type user struct {
 	away  bool          // others had the device while there was more memory than that has
 }
 
+// limited says whether it has no more than its share, though nobody else wants the device.
+func (u *user) limited() bool { return !u.weighted() && u.share() < 100 }
+
 // account is the time of a task, which all its workers use.
 type account struct {
 	credit  time.Duration // of a task with a fixed share: may be used now; below 0 is waited for
@@ -55,7 +59,7 @@ type account struct {
 //
 // A device whose turns are not exclusive is given to all who want it at once.
 // There, who has used more than [savings] more of its share than another that
-// wants the device waits for that.
+// wants the device waits for that, but for one that may have no more.
 type arbiter struct {
 	now        func() time.Time
 	concurrent atomic.Bool
@@ -112,7 +116,7 @@ func (a *arbiter) want(u *user) {
 	u.wants = true
 	away := u.account.virtual == 0 || a.now().Sub(u.account.active) > savings // or it begins
 	u.account.active = a.now()
-	least, any := 0.0, false
+	least, leastLimited := math.Inf(1), math.Inf(1)
 	for _, x := range a.users { // who was away does not come back with all the time it did not use
 		if x == u || x.account == u.account || !x.wants && x != a.holder && !x.over {
 			continue
@@ -121,11 +125,16 @@ func (a *arbiter) want(u *user) {
 		if x.over {
 			virtual += float64(a.now().Sub(x.since)) / float64(max(x.share(), 1)) // which is counted when it gives the device back
 		}
-		if !any || virtual < least {
-			least, any = virtual, true
+		if x.limited() { // it has less than others because it may have no more
+			leastLimited = min(leastLimited, virtual)
+		} else {
+			least = min(least, virtual)
 		}
 	}
-	if any && away {
+	if math.IsInf(least, 1) {
+		least = leastLimited
+	}
+	if away && !math.IsInf(least, 1) {
 		u.account.virtual = max(u.account.virtual, least)
 	}
 	a.next()
@@ -197,7 +206,7 @@ func (a *arbiter) charge(u *user, used time.Duration) {
 // earn counts what a fixed share has earned since it was last counted.
 func (a *arbiter) earn(u *user) {
 	c, now := u.account, a.now()
-	c.credit = min(c.credit+now.Sub(c.at)*time.Duration(u.share())/100, savings)
+	c.credit = earned(c.credit, now.Sub(c.at), u.share())
 	c.at = now
 }
 
@@ -264,7 +273,7 @@ func (a *arbiter) choose() (best *user, wanting int, wait time.Duration) {
 			if d = q.wait(u.account.at); d > 0 && !slices.Contains(bound, q) {
 				bound = append(bound, q)
 			}
-		case !u.weighted() && u.share() < 100:
+		case u.limited():
 			d = earnedIn(turnLeast-u.account.credit, u.share())
 		}
 		if d > 0 {
@@ -282,7 +291,7 @@ func (a *arbiter) choose() (best *user, wanting int, wait time.Duration) {
 		return best, wanting, wait
 	}
 	for _, u := range a.users { // who is ahead waits for who computes
-		if !u.over || u.account == best.account {
+		if !u.over || u.account == best.account || u.limited() {
 			continue
 		}
 		share := float64(max(u.share(), 1))
@@ -300,7 +309,7 @@ func (a *arbiter) grant(best *user, wanting int) {
 	if wanting == 1 && (len(a.users) == 1 || !a.concurrent.Load()) {
 		length = turnAlone
 	}
-	if !best.weighted() && best.share() < 100 {
+	if best.limited() {
 		length = min(length, max(best.account.credit, turnLeast))
 	} else if q := best.account.quota; best.weighted() && q != nil {
 		length = min(length, max(q.left(a.now()), turnLeast))

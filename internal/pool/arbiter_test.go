@@ -168,6 +168,7 @@ func TestConcurrent(t *testing.T) {
 		{"two alike", []*load{{share: 40, weighted: true}, {share: 40, weighted: true}}, []float64{100, 100}},
 		{"by weight", []*load{{share: 20, weighted: true}, {share: 60, weighted: true}}, []float64{33.3, 100}},
 		{"beside a fixed share", []*load{{share: 30}, {share: 50, weighted: true}}, []float64{30, 100}},
+		{"beside a fixed share of long kernels", []*load{{share: 30, kernel: 50 * time.Millisecond}, {share: 50, weighted: true}}, []float64{30, 100}},
 		{"beside one that never ends", []*load{{share: 30, weighted: true, kernel: time.Hour}, {share: 30, weighted: true}}, []float64{0, 100}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -439,12 +440,15 @@ func TestComesLater(t *testing.T) {
 		name       string
 		concurrent bool
 		away       time.Duration // between the beginning of its worker and its first work
+		fixed      bool          // there is a fixed share of 30 %, too
 		least      float64       // of the other's share meanwhile
 	}{
-		{"in turns, at once", false, 0, 48},
-		{"in turns, later", false, time.Second, 48},
-		{"beside others, at once", true, 0, 98},
-		{"beside others, later", true, time.Second, 98},
+		{"in turns, at once", false, 0, false, 48},
+		{"in turns, later", false, time.Second, false, 48},
+		{"in turns, beside a fixed share", false, time.Second, true, 33},
+		{"beside others, at once", true, 0, false, 98},
+		{"beside others, later", true, time.Second, false, 98},
+		{"beside others, and a fixed share", true, time.Second, true, 98},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -455,6 +459,9 @@ func TestComesLater(t *testing.T) {
 				second := &load{share: 50, weighted: true, kernel: time.Millisecond, away: c.away}
 				var all sync.WaitGroup
 				all.Go(func() { first.run(a, stop) })
+				if c.fixed {
+					all.Go(func() { (&load{share: 30, kernel: time.Millisecond}).run(a, stop) })
+				}
 				time.Sleep(time.Minute)
 				all.Go(func() { second.run(a, stop) })
 				time.Sleep(c.away)

@@ -34,13 +34,22 @@ func earnedIn(d time.Duration, percent int64) time.Duration {
 	return d * 100 / time.Duration(max(percent, 1))
 }
 
+// earned is what a share has after so long that had so much: however long that is, and however
+// large the share.
+func earned(credit, d time.Duration, percent int64) time.Duration {
+	if percent > 0 && d >= earnedIn(savings-credit, percent) {
+		return savings
+	}
+	return credit + d*time.Duration(percent)/100
+}
+
 // earn counts what was earned. The caller has the lock.
 func (q *quota) earn(now time.Time) {
 	if q.at.IsZero() {
 		q.at = now
 	}
 	if d := now.Sub(q.at); d > 0 { // who asks may have looked at the clock before another did
-		q.credit, q.at = min(q.credit+d*time.Duration(q.percent)/100, savings), now
+		q.credit, q.at = earned(q.credit, d, q.percent), now
 	}
 }
 
@@ -80,7 +89,7 @@ func (q *quota) wait(now time.Time) time.Duration {
 func (a *arbiter) level(bound []*quota) {
 	least := math.Inf(1)
 	for _, u := range a.users {
-		if (u.wants || u.over) && (u.weighted() || u.share() >= 100) && !slices.Contains(bound, u.account.quota) {
+		if (u.wants || u.over) && !u.limited() && !slices.Contains(bound, u.account.quota) {
 			least = min(least, u.account.virtual)
 		}
 	}

@@ -141,3 +141,22 @@ func TestQuotaFree(t *testing.T) {
 		})
 	}
 }
+
+// TestQuotaLarge: a quota counts as what it is after whatever time in which the group did nothing, however large it is.
+func TestQuotaLarge(t *testing.T) {
+	t.Parallel()
+	for _, percent := range []int64{1, 25_600, 1_000_000, math.MaxInt64} {
+		synctest.Test(t, func(t *testing.T) {
+			q := &quota{percent: percent}
+			q.charge(time.Now(), time.Second)
+			time.Sleep(MaxSeconds * time.Second)
+			if d, left := q.wait(time.Now()), q.left(time.Now()); d > 0 || left != savings {
+				t.Errorf("of a quota of %d%% a group that has rested for a year has %v left and waits %v", percent, left, d)
+			}
+			q.charge(time.Now(), time.Second)
+			if d := q.wait(time.Now()); d > time.Second*100/time.Duration(min(percent, 100)) {
+				t.Errorf("of a quota of %d%% it waits %v after a second", percent, d)
+			}
+		})
+	}
+}
