@@ -173,7 +173,11 @@ func (n *Node) listen(t *task, p *proc, l *link, h *holder) error {
 			if n.freezing.Load() { // what it had begun to say it has said
 				_ = l.turns.SetReadDeadline(time.Unix(1, 0))
 			}
-			switch f, err := between.Read(l.turns); {
+			f, err := between.Read(l.turns)
+			if f.Conn != nil {
+				_ = f.Conn.Close() // workers give none
+			}
+			switch {
 			case err != nil && n.freezing.Load() && errors.Is(err, os.ErrDeadlineExceeded):
 				l.quiet <- struct{}{}
 				<-l.resume

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -83,9 +84,16 @@ func (f *Frame) Hello(sealed byte) []byte {
 
 const MaxText = 8 << 10
 
+// brings is with what a connection may come along.
+var brings = []byte{Move, MoveSealed, Attach, AttachSealed, Lane, LaneSealed}
+
 // Read reads what was said.
-func Read(r net.Conn) (Frame, error) {
-	var f Frame
+func Read(r net.Conn) (f Frame, err error) {
+	defer func() {
+		if err != nil || !slices.Contains(brings, f.What) {
+			f.drop()
+		}
+	}()
 	b := make([]byte, FrameSize)
 	if err := f.read(r, b, true); err != nil {
 		return f, err
@@ -166,19 +174,36 @@ func (f *Frame) read(r net.Conn, b []byte, begins bool) error {
 		if k == 0 {
 			continue
 		}
-		if all, err := unix.ParseSocketControlMessage(oob[:k]); err == nil && len(all) == 1 {
-			if fds, err := unix.ParseUnixRights(&all[0]); err == nil && len(fds) == 1 {
-				unix.CloseOnExec(fds[0])
-				file := os.NewFile(uintptr(fds[0]), "connection")
-				f.Conn, err = net.FileConn(file)
-				_ = file.Close()
-				if err != nil {
-					return err
-				}
-			}
+		if err := f.take(oob[:k]); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// take keeps a connection that came. What else came is closed: who says something may send
+// along what it likes, and as much as it likes.
+func (f *Frame) take(oob []byte) (err error) {
+	all, _ := unix.ParseSocketControlMessage(oob) // the kernel's, which is whole
+	for i := range all {
+		fds, _ := unix.ParseUnixRights(&all[i]) // of something else there are none
+		for _, fd := range fds {
+			file := os.NewFile(uintptr(fd), "connection")
+			if len(fds) == 1 && f.Conn == nil {
+				f.Conn, err = net.FileConn(file)
+			}
+			_ = file.Close()
+		}
+	}
+	return err
+}
+
+// drop closes a connection that came along.
+func (f *Frame) drop() {
+	if f.Conn != nil {
+		_ = f.Conn.Close()
+		f.Conn = nil
+	}
 }
 
 // SwapTurn is how many times longer a turn is at least than it took to put its

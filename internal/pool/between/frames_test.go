@@ -119,3 +119,91 @@ func TestRead(t *testing.T) {
 		t.Errorf("what does not come: %v", err)
 	}
 }
+
+// TestConnectionsAlong: who says something to a node may send open files along, as a worker whose
+// kernels are its own code could, and leaves none open there.
+func TestConnectionsAlong(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		frame  []byte
+		files  int // sockets, with one message
+		more   int // messages of a byte before the rest, with as many
+		pipes  bool
+		kept   bool
+		failed bool
+	}{
+		"a connection":                 {frame: PutText(Lane, []byte("its number")), files: 1, kept: true},
+		"none is wanted":               {frame: Put(Want, 0), files: 1},
+		"two":                          {frame: PutText(Lane, []byte("its number")), files: 2},
+		"two for nothing":              {frame: Put(Want, 0), files: 2},
+		"one after the other":          {frame: PutText(Lane, []byte("its number")), files: 1, more: 3, kept: true},
+		"in the middle of a text":      {frame: PutText(Lane, []byte("its number")), files: 1, more: FrameSize + 4, kept: true},
+		"no connection":                {frame: Put(Want, 0), files: 1, pipes: true, failed: true},
+		"no connections":               {frame: Put(Want, 0), files: 2, pipes: true},
+		"with a text that is too long": {frame: Put(Lane, MaxText+1), files: 1, failed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(pair[1])
+			file := os.NewFile(uintptr(pair[0]), "end")
+			near, err := net.FileConn(file)
+			_ = file.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer near.Close()
+			var ends []int // of what is sent along: the other end, which ends when nobody has it open
+			send := func(b []byte) {
+				var given []int
+				for range c.files {
+					two := make([]int, 2)
+					if c.pipes {
+						err = unix.Pipe2(two, unix.O_CLOEXEC)
+					} else {
+						var s [2]int
+						s, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+						two = s[:]
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					ends, given = append(ends, two[0]), append(given, two[1])
+				}
+				if err := unix.Sendmsg(pair[1], b, unix.UnixRights(given...), nil, 0); err != nil {
+					t.Fatal(err)
+				}
+				for _, fd := range given {
+					_ = unix.Close(fd)
+				}
+			}
+			for i := range c.more {
+				send(c.frame[i : i+1])
+			}
+			send(c.frame[c.more:])
+			f, err := Read(near)
+			if (err != nil) != c.failed || (f.Conn != nil) != c.kept {
+				t.Errorf("%+v, %v", f, err)
+			}
+			open := 0
+			for _, fd := range ends {
+				p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+				if n, err := unix.Poll(p, 0); err != nil || n == 0 {
+					open++
+				}
+				_ = unix.Close(fd)
+			}
+			if c.kept {
+				open--
+				_ = f.Conn.Close()
+			}
+			if open != 0 {
+				t.Errorf("%d of %d are still open", open, len(ends))
+			}
+			runtime.KeepAlive(f) // a connection that is forgotten is closed in the end, too
+		})
+	}
+}
