@@ -414,6 +414,7 @@ func (n *Node) departLocked(t *task, to string) {
 	t.movedTo, t.left, t.over = to, true, true
 	t.free()
 	close(t.done)
+	n.dropGone()
 }
 
 // hold holds a task at another node as long as somebody holds it here who has
@@ -579,10 +580,10 @@ func (n *Node) arrive(g *Group, t *task, now *adoption) (reply, error) {
 			m.busy[t] = now.Task.Busy
 		}
 	}
-	delete(n.arriving, t.ID)
 	if old := n.tasks[t.ID]; old != nil {
 		n.departLocked(old, "")
 	}
+	delete(n.arriving, t.ID)
 	delete(n.moved, t.ID)
 	n.tasks[t.ID] = t
 	if t.Slice != "" {

@@ -485,10 +485,11 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, sealed bool, know
 		hello = slices.Clone(mac)
 	}
 	n.mu.Lock()
-	for t := n.tasks[id]; more == 0 && t != nil && t.moving != nil; t = n.tasks[id] { // a program that starts now starts where the task is then
+	for t := n.tasks[id]; more == 0 && t != nil && t.moving != nil && proves(t.token); t = n.tasks[id] { // a program that starts now starts where the task is then
 		settled := t.moving
 		n.mu.Unlock()
 		<-settled
+		_ = conn.SetDeadline(time.Now().Add(helloTime)) // that may have taken long
 		n.mu.Lock()
 	}
 	t := n.tasks[id]
@@ -496,28 +497,29 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, sealed bool, know
 		t = x
 	}
 	gone, isGone := n.moved[id]
-	n.mu.Unlock()
 	switch {
 	case t != nil && proves(t.token):
 	case t == nil && isGone && more == 0 && proves(gone.token):
+		n.mu.Unlock()
 		n.redirect(conn, gone, hello)
 		return
 	default:
 		t = nil
 	}
 	if t != nil && more > wire.SessionSize {
+		n.mu.Unlock()
 		n.attach(conn, t, said[wire.TaskIDSize:], hello)
 		return
 	}
-	slot, h, p := -1, &holder{task: id, used: time.Now()}, &proc{}
+	slot, h, p, why := -1, &holder{task: id, used: time.Now()}, &proc{}, "the pool node has no such task with this token"
 	var cmd *exec.Cmd
 	var l *link
-	n.mu.Lock()
-	if t != nil && !t.over && (t.device.API == OpenCL || more == 0) {
-		slot = slices.Index(t.workers[:], nil)
-	}
-	if slot >= 0 && !t.device.card.add(h) {
-		slot = -1
+	if t != nil && (t.device.API == OpenCL || more == 0) {
+		if slot = slices.Index(t.workers[:], nil); slot < 0 {
+			why = fmt.Sprintf("task %s has %d programs, as many as it may have", id, between.Slots)
+		} else if !t.device.card.add(h) {
+			slot, why = -1, fmt.Sprintf("device %s has %d programs, as many as it may have", t.Device, between.Slots)
+		}
 	}
 	if slot >= 0 {
 		l = n.linkTo(t, p)
@@ -535,8 +537,8 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, sealed bool, know
 	}
 	n.mu.Unlock()
 	if slot < 0 {
-		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "task_id", id, "reason", "no such task with this token, or too many programs")
-		refuse(conn, "the pool node has no such task with this token")
+		n.log.Warn("connection refused", "from", conn.RemoteAddr().String(), "task_id", id, "reason", why)
+		refuse(conn, why)
 		return
 	}
 	var err error

@@ -1,0 +1,107 @@
+//go:build linux
+
+package pool
+
+import (
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"yunhe.dev/yunhe/internal/pool/wire"
+)
+
+// moving is a node with a task, on a device that has no worker.
+func moving(t *testing.T) (*Node, *task) {
+	t.Helper()
+	n := &Node{log: slog.New(slog.DiscardHandler), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}, holders: map[net.Conn]*task{}}
+	n.cfg.Overcommit, n.cfg.MemoryOver = 100, 100
+	d := &device{Device: Device{ID: "opencl-0", API: OpenCL, Memory: 1 << 30}, turns: newArbiter()}
+	var err error
+	if d.card, err = newCard(d.Memory, d.turns, n.log); err != nil {
+		t.Fatal(err)
+	}
+	k, err := newTask(d, Spec{Compute: 30}, 64*mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.devices, n.tasks[k.ID] = []*device{d}, k
+	return n, k
+}
+
+// begins has a program come for a task, as serve does, and returns what it is answered.
+func begins(t *testing.T, n *Node, k *task, within time.Duration) (answer func() (op uint16, text string)) {
+	t.Helper()
+	client, conn := net.Pipe()
+	t.Cleanup(func() { _ = client.Close() })
+	challenge := make([]byte, wire.ChallengeSize)
+	_ = conn.SetDeadline(time.Now().Add(within))
+	go func() {
+		defer conn.Close()
+		n.data(conn, challenge, 0, false, func() {})
+	}()
+	if _, err := client.Write(append([]byte(k.ID), helloMAC(k.token, challenge, []byte(k.ID), false)...)); err != nil {
+		t.Fatal(err)
+	}
+	return func() (uint16, string) {
+		t.Helper()
+		b, err := io.ReadAll(client)
+		if err != nil || len(b) < wire.AnswerSize {
+			t.Fatalf("it is answered %q, %v", b, err)
+		}
+		return binary.LittleEndian.Uint16(b[8:]), string(b[wire.AnswerSize:])
+	}
+}
+
+// TestStartsMeanwhile: a program that starts while its task moves is told where that is then,
+// however long it takes.
+func TestStartsMeanwhile(t *testing.T) {
+	t.Parallel()
+	n, k := moving(t)
+	k.moving = make(chan struct{})
+	const hello = 20 * time.Millisecond
+	answer := begins(t, n, k, hello)
+	<-time.After(2 * hello)
+	n.mu.Lock()
+	n.departLocked(k, "tcp:10.0.0.6:7420")
+	close(k.moving)
+	k.moving = nil
+	n.mu.Unlock()
+	if op, text := answer(); op != wire.OpMoved || text != "tcp:10.0.0.6:7420" {
+		t.Errorf("it is answered %d, %q", op, text)
+	}
+}
+
+// TestTooManyPrograms: who may not start one more is told so, and not that there is no task.
+func TestTooManyPrograms(t *testing.T) {
+	t.Parallel()
+	n, k := moving(t)
+	for i := range k.workers {
+		k.workers[i] = &proc{}
+	}
+	if op, text := begins(t, n, k, helloTime)(); op != wire.OpRefused || !strings.Contains(text, k.ID+" has 504 programs") {
+		t.Errorf("it is answered %d, %q", op, text)
+	}
+	clear(k.workers[:])
+	for k.device.card.add(&holder{}) {
+	}
+	if op, text := begins(t, n, k, helloTime)(); op != wire.OpRefused || !strings.Contains(text, "opencl-0 has 504 programs") {
+		t.Errorf("it is answered %d, %q", op, text)
+	}
+}
+
+// TestGoneDeviceLeft: a device that is gone is forgotten when its last task has moved away.
+func TestGoneDeviceLeft(t *testing.T) {
+	t.Parallel()
+	n, k := moving(t)
+	n.devices[0].Gone = true
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.departLocked(k, "tcp:10.0.0.6:7420")
+	if len(n.devices) > 0 {
+		t.Errorf("there are %d devices", len(n.devices))
+	}
+}
