@@ -219,7 +219,7 @@ func (n *Node) obey(told Report, w Wanted) {
 			}
 		}
 		i := slices.IndexFunc(w.Slices, func(s WantedSlice) bool { return s.Slice == t.Slice })
-		if i < 0 || w.Slices[i].Compute == t.Compute && w.Slices[i].Memory == int64(t.memory.Limit()) || (Spec{Compute: w.Slices[i].Compute, Memory: w.Slices[i].Memory}).check() != nil {
+		if i < 0 || t.parting || w.Slices[i].Compute == t.Compute && w.Slices[i].Memory == int64(t.memory.Limit()) || (Spec{Compute: w.Slices[i].Compute, Memory: w.Slices[i].Memory}).check() != nil {
 			continue
 		}
 		n.resizeLocked(t, w.Slices[i].Compute, w.Slices[i].Memory)

@@ -226,6 +226,9 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 		for _, l := range moving {
 			l.say(between.Abort, 0)
 		}
+		n.mu.Lock()
+		t.parting = false
+		n.mu.Unlock()
 		return nil, 0, err
 	}
 	for _, l := range links {
@@ -269,7 +272,7 @@ func (n *Node) moveTo(ctx context.Context, t *task, links []*link, client *Clien
 	n.mu.Lock()
 	over, now := n.tasks[t.ID] != t, Task{}
 	if !over {
-		now = t.show()
+		now, t.parting = t.show(), true
 	}
 	n.mu.Unlock()
 	if over {

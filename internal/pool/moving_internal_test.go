@@ -3,7 +3,10 @@
 package pool
 
 import (
+	"bufio"
+	"context"
 	"encoding/binary"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
@@ -11,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
 
@@ -103,5 +107,53 @@ func TestGoneDeviceLeft(t *testing.T) {
 	n.departLocked(k, "tcp:10.0.0.6:7420")
 	if len(n.devices) > 0 {
 		t.Errorf("there are %d devices", len(n.devices))
+	}
+}
+
+// TestResizedMeanwhile: who resizes a task while it goes to another node has what was asked
+// for there, or is told that it is not so.
+func TestResizedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, arrives := range []bool{true, false} {
+		n, k := moving(t)
+		n.stopping, n.deaf = context.WithCancel(t.Context())
+		k.moving = make(chan struct{}) // as move does
+		conn, there := net.Pipe()
+		client := &Client{at: "tcp:10.0.0.6:7420", conn: conn, in: bufio.NewReader(conn), out: json.NewEncoder(conn), ended: make(chan struct{})}
+		over := make(chan error, 1)
+		go func() {
+			_, _, err := n.moveTo(t.Context(), k, nil, client, client.at, client.at)
+			over <- err
+		}()
+		said, err := readRequest(bufio.NewReader(there))
+		if err != nil || said.Op != "arrived" {
+			t.Fatalf("%+v, %v", said, err)
+		}
+		n.mu.Lock()
+		_, err = n.resize(nil, request{Task: k.ID, Compute: 70})
+		n.mu.Unlock()
+		if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), k.ID) {
+			t.Errorf("it arrives with %d%%, and was then resized: %v", said.Adopt.Task.Compute, err)
+		}
+		r := reply{Task: &said.Adopt.Task}
+		if !arrives {
+			r = reply{Error: "there is no room", Kind: kindName(fault.New(fault.Exhausted, ""))}
+		}
+		if err := json.NewEncoder(there).Encode(r); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-over; (err == nil) != arrives {
+			t.Errorf("it arrives: %v, %v", arrives, err)
+		}
+		if !arrives {
+			n.mu.Lock()
+			if _, err := n.resize(nil, request{Task: k.ID, Compute: 70}); err != nil || k.Compute != 70 {
+				t.Errorf("it has not moved, and is resized to %d%%: %v", k.Compute, err)
+			}
+			n.mu.Unlock()
+		}
+		_ = there.Close()
+		client.Close()
+		n.work.Wait()
 	}
 }

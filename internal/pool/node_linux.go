@@ -127,6 +127,7 @@ type task struct {
 	left    bool          // it has not ended, but moved
 	movedTo string
 	moving  chan struct{} // nil: it does not; closed when that has ended, well or not
+	parting bool          // the other node is told what it has, which stays so
 	came    bool          // it moved here, and the platform has not heard so
 
 	chain     *Client // holds it at the node it moved to
@@ -795,6 +796,9 @@ func (n *Node) resize(g *Group, q request) (reply, error) {
 	t, err := n.find(g, q.Task)
 	if err != nil {
 		return reply{}, err
+	}
+	if t.parting {
+		return reply{}, fault.New(fault.Unavailable, "task %s is moving just now: resize it when it is there", t.ID)
 	}
 	compute, memory := t.Compute, int64(t.memory.Limit())
 	if q.Compute != 0 {
