@@ -7,9 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // What drivers leave behind goes, and what they compiled stays; while a program
@@ -189,5 +192,40 @@ func TestLinksInCaches(t *testing.T) {
 	}
 	if _, err := os.Stat(kept); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSizeOf: what is below a path is what it takes of the disk: a file may say that it is
+// larger than there is room, and more files together more than can be counted.
+func TestSizeOf(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 3*mib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 9 {
+		f, err := os.Create(filepath.Join(dir, string(rune('a'+i))))
+		for size := int64(1) << 60; err == nil && f.Truncate(size) != nil; size /= 2 { // as large as the file system takes
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+	}
+	if got := sizeOf(dir); got.taken < 3*mib || got.taken > 4*mib || got.bytes < 3*mib || got.bytes > 4*mib {
+		t.Errorf("3 MiB, and files without contents, are %d bytes and take %d", got.bytes, got.taken)
+	}
+	few := t.TempDir()
+	for i := range 256 {
+		if err := os.WriteFile(filepath.Join(few, strconv.Itoa(i)), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(few, &fs); err != nil {
+		t.Fatal(err)
+	}
+	if got := sizeOf(few); got.bytes != 256 || got.taken < 256*512 && fs.Type != unix.BTRFS_SUPER_MAGIC {
+		t.Errorf("256 files of a byte are %d bytes and take %d", got.bytes, got.taken)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -193,6 +194,7 @@ func (n *Node) weigh(ctx context.Context) {
 type compiled struct {
 	path  string
 	bytes int64
+	taken int64 // of the disk
 	used  time.Time
 }
 
@@ -204,13 +206,23 @@ func sizeOf(path string) compiled {
 			return nil // it is going, or not what takes room
 		}
 		if f, err := d.Info(); err == nil {
-			if c.bytes += f.Size(); f.ModTime().After(c.used) {
+			c.taken += taken(f)
+			if c.bytes += min(f.Size(), taken(f)); f.ModTime().After(c.used) {
 				c.used = f.ModTime()
 			}
 		}
 		return nil
 	})
 	return c
+}
+
+// taken is what a file takes of the disk: as long as it says it is any program can make it,
+// and many that have a byte each take much.
+func taken(f fs.FileInfo) int64 {
+	if own, ok := f.Sys().(*syscall.Stat_t); ok {
+		return own.Blocks * 512
+	}
+	return f.Size()
 }
 
 // bound removes programs that PoCL compiled, those first that were used longest
@@ -263,7 +275,7 @@ func (n *Node) spare() {
 	worst, most := "", int64(0)
 	for _, tmp := range n.cached("tmp") {
 		dir := filepath.Dir(tmp)
-		name, bytes := filepath.Base(dir), sizeOf(dir).bytes
+		name, bytes := filepath.Base(dir), sizeOf(dir).taken
 		switch {
 		case name == nodes, dir == filepath.Join(n.cfg.Dir, "cache"): // of a node of before
 		case !used[name] && bytes > 0:
