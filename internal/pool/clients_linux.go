@@ -55,6 +55,9 @@ func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, known func(
 		}
 	}()
 	for {
+		if own != nil { // it is coming
+			_ = conn.SetReadDeadline(time.Now().Add(moveTime))
+		}
 		listening := context.AfterFunc(n.stopping, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 		q, err := readRequest(in)
 		listening()
@@ -82,6 +85,7 @@ func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, known func(
 				_ = conn.SetDeadline(time.Time{})
 				in, out = bufio.NewReader(conn), json.NewEncoder(conn)
 			}
+			_ = conn.SetReadDeadline(time.Time{})
 			n.mu.Lock()
 			n.holders[conn] = own
 			n.mu.Unlock()

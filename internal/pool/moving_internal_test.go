@@ -6,12 +6,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
@@ -156,4 +158,49 @@ func TestResizedMeanwhile(t *testing.T) {
 		client.Close()
 		n.work.Wait()
 	}
+}
+
+// TestDoesNotArrive: a node that asks for the room of a task and then says nothing more, though
+// its connection stays, has that room for as long as a move may take, and no longer.
+func TestDoesNotArrive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, k := moving(t)
+		delete(n.tasks, k.ID)
+		n.makers = &makers{}
+		n.stopping, n.deaf = context.WithCancel(t.Context())
+		defer n.deaf()
+		client, conn := net.Pipe()
+		defer client.Close()
+		_ = conn.SetDeadline(time.Now().Add(helloTime)) // as serve does
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			n.control(conn, make([]byte, wire.ChallengeSize), false, func() {})
+		}()
+		in := bufio.NewReader(client)
+		for _, q := range []request{{Op: "hello"}, {Op: "adopt", Adopt: &adoption{Version: wire.MoveVersion, Task: k.show(), Token: hex.EncodeToString(k.token)}}} {
+			if err := json.NewEncoder(client).Encode(q); err != nil {
+				t.Fatal(err)
+			}
+			if said, err := in.ReadString('\n'); err != nil || strings.Contains(said, "error") {
+				t.Fatalf("%s: %q, %v", q.Op, said, err)
+			}
+		}
+		<-time.After(moveTime - time.Second)
+		n.mu.Lock()
+		if len(n.arriving) != 1 {
+			t.Errorf("%d tasks are coming, while it may", len(n.arriving))
+		}
+		n.mu.Unlock()
+		<-time.After(time.Minute)
+		n.mu.Lock()
+		if c, m, tasks := n.allotted(func(*task) bool { return true }); c+m != 0 || tasks != 0 {
+			t.Errorf("%d tasks still have %d%% and %d bytes", tasks, c, m)
+		}
+		n.mu.Unlock()
+		_ = client.Close()
+		<-over
+		n.devices[0].turns.timer.Stop()
+	})
 }
