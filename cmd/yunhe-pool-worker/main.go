@@ -46,7 +46,7 @@ func run(args []string) error {
 	if len(args) == 2 && args[0] == "cuda" {
 		return makers.ServeCUDA(args[1], os.Stdout)
 	}
-	if err := worker.Confine(); err != nil {
+	if err := worker.Confine(len(args) > 0 && args[0] == "serve-cuda"); err != nil {
 		return err
 	}
 	if len(args) == 1 && args[0] == "list" {

@@ -10,6 +10,9 @@ package seccomp
 type Rules struct {
 	// Families are those of the sockets that they may make (AF_INET, …), such as [Sockets].
 	Families []uint32
+	// Listens lets them make sockets of AF_UNIX and SOCK_SEQPACKET beside these, which
+	// reach nobody: connect fails with EPERM then.
+	Listens bool
 	// Denied are more calls that fail with EPERM.
 	Denied []uint32
 }

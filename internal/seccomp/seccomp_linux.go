@@ -54,7 +54,10 @@ func (r Rules) filter() []unix.SockFilter {
 	verdicts := map[uint32][]unix.SockFilter{
 		unix.SYS_CLONE:   unlessFlags(namespaces),
 		unix.SYS_UNSHARE: unlessFlags(namespaces | unix.CLONE_NEWTIME),
-		unix.SYS_SOCKET:  ifFamily(r.Families),
+		unix.SYS_SOCKET:  ifSocket(r.Families, r.Listens),
+	}
+	if r.Listens {
+		verdicts[unix.SYS_CONNECT] = []unix.SockFilter{fail(unix.EPERM)}
 	}
 	for _, nr := range slices.Concat(denied, r.Denied) {
 		verdicts[nr] = []unix.SockFilter{fail(unix.EPERM)}
@@ -91,18 +94,24 @@ func unlessFlags(flags uint32) []unix.SockFilter {
 	return []unix.SockFilter{load(arg0), jump(unix.BPF_JSET, flags, 0, 1), fail(unix.EPERM), allow}
 }
 
-// ifFamily allows a call if its first argument is one of the families.
-func ifFamily(families []uint32) []unix.SockFilter {
+// ifSocket allows a call if its first argument is one of the families, or, if such are
+// to be, if a Unix socket for whole messages is asked for.
+func ifSocket(families []uint32, listens bool) []unix.SockFilter {
+	const kind = 0xf // of the second argument; the rest are flags
 	p := []unix.SockFilter{load(arg0)}
 	for _, f := range families {
 		p = append(p, jump(unix.BPF_JEQ, f, 0, 1), allow)
 	}
+	if listens {
+		p = append(p, jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 4), load(arg1),
+			unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: kind}, jump(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 0, 1), allow)
+	}
 	return append(p, fail(unix.EAFNOSUPPORT))
 }
 
-// arg0 is the offset of the low half of the first argument in struct
+// arg0 and arg1 are the offsets of the low halves of the first arguments in struct
 // seccomp_data, both architectures being little-endian.
-const arg0 = 16
+const arg0, arg1 = 16, 24
 
 var allow = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
 

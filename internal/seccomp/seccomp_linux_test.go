@@ -11,12 +11,14 @@ import (
 )
 
 // answer runs the filter as the kernel would.
-func answer(t *testing.T, p []unix.SockFilter, arch, nr uint32, arg uint64) uint32 {
+func answer(t *testing.T, p []unix.SockFilter, arch, nr uint32, args ...uint64) uint32 {
 	t.Helper()
 	var data [64]byte // struct seccomp_data
 	binary.LittleEndian.PutUint32(data[0:], nr)
 	binary.LittleEndian.PutUint32(data[4:], arch)
-	binary.LittleEndian.PutUint64(data[16:], arg)
+	for i, arg := range args {
+		binary.LittleEndian.PutUint64(data[16+8*i:], arg)
+	}
 	var a uint32
 	for pc := 0; pc < len(p); pc++ {
 		in := p[pc]
@@ -30,6 +32,8 @@ func answer(t *testing.T, p []unix.SockFilter, arch, nr uint32, arg uint64) uint
 		switch in.Code {
 		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
 			a = binary.LittleEndian.Uint32(data[in.K:])
+		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
+			a &= in.K
 		case unix.BPF_JMP | unix.BPF_JA:
 			pc += int(in.K)
 		case unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ:
@@ -102,6 +106,32 @@ func TestFilter(t *testing.T) {
 			if got := answer(t, p, auditArch, nr, 1<<flag); got != w {
 				t.Errorf("call %d with flag %#x: got %#x, want %#x", nr, 1<<flag, got, w)
 			}
+		}
+	}
+}
+
+// TestFilterListens: of Unix sockets those for whole messages can be made, and none is
+// connected.
+func TestFilterListens(t *testing.T) {
+	t.Parallel()
+	p := Rules{Listens: true}.filter()
+	const no = unix.SECCOMP_RET_ERRNO
+	for family := range uint64(60) {
+		for kind := range uint64(16) {
+			for _, flags := range []uint64{0, unix.SOCK_CLOEXEC, unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK} {
+				w := uint32(no | uint32(unix.EAFNOSUPPORT))
+				if family == unix.AF_UNIX && kind == unix.SOCK_SEQPACKET {
+					w = unix.SECCOMP_RET_ALLOW
+				}
+				if got := answer(t, p, auditArch, unix.SYS_SOCKET, family, kind|flags); got != w {
+					t.Errorf("socket of family %d and kind %#x: got %#x, want %#x", family, kind|flags, got, w)
+				}
+			}
+		}
+	}
+	for nr, w := range map[uint32]uint32{unix.SYS_CONNECT: no | uint32(unix.EPERM), unix.SYS_BIND: unix.SECCOMP_RET_ALLOW, unix.SYS_LISTEN: unix.SECCOMP_RET_ALLOW} {
+		if got := answer(t, p, auditArch, nr); got != w {
+			t.Errorf("call %d: got %#x, want %#x", nr, got, w)
 		}
 	}
 }

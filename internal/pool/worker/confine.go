@@ -24,8 +24,9 @@ import (
 // in its caches and to accelerators, and nothing else: the kernel sees to it
 // (Landlock), for all that it starts, too. Nor may it connect or listen, or send
 // signals to others. A kernel may be code of the worker's process, as on processors: so
-// workers have few of root's powers where the node has them, make no sockets, and nothing
-// in their caches that leads out of these to whoever opens it later.
+// workers have few of root's powers where the node has them, make no sockets (with NVIDIA's
+// driver such that reach nobody), and nothing in their caches that leads out of these to
+// whoever opens it later.
 
 // confined is set where a worker is confined already: it is started anew then,
 // because a thread confines itself and what it starts only.
@@ -58,10 +59,10 @@ const led = unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR
 // drivers keep memory in its place and have threads run first.
 var powers = []int{unix.CAP_DAC_OVERRIDE, unix.CAP_IPC_LOCK, unix.CAP_SYS_NICE}
 
-// Confine starts this program anew, confined, unless it is already. Where the kernel has no
-// Landlock, files and ports are not kept from it, and without seccomp no calls: the node tells
-// of that.
-func Confine() error {
+// Confine starts this program anew, confined, unless it is already; cuda says that it is to
+// load the driver of CUDA. Where the kernel has no Landlock, files and ports are not kept from
+// it, and without seccomp no calls: the node tells of that.
+func Confine(cuda bool) error {
 	if os.Getenv(confined) != "" {
 		return nil
 	}
@@ -80,7 +81,7 @@ func Confine() error {
 		err = drop()
 	}
 	if err == nil && seccomp.Has() {
-		err = calls().Set()
+		err = calls(cuda).Set()
 	}
 	if err != nil {
 		return fmt.Errorf("the worker cannot be confined: %w", err)
@@ -89,10 +90,14 @@ func Confine() error {
 }
 
 // calls are what workers may not ask the kernel for. Theirs are what they are given.
-func calls() seccomp.Rules {
+func calls(cuda bool) seccomp.Rules {
 	r := seccomp.Rules{Denied: []uint32{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL}}
+	// The driver of CUDA, which NVIDIA's of OpenCL starts, too, listens at a socket of its own
+	// (cuda-uvmfd-…) for processes that share memory, and does not start if it cannot.
+	_, err := os.Stat("/dev/nvidiactl")
+	r.Listens = cuda || err == nil
 	if os.Getenv(between.RDMAEnv) != "" { // librdmacm makes sockets, and asks ibacm
-		r.Families = seccomp.Sockets
+		r.Families, r.Listens = seccomp.Sockets, false
 	}
 	return r
 }

@@ -25,7 +25,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -420,10 +424,19 @@ static bool named(void) {
   pthread_t t;
   return !pthread_create(&t, NULL, listens, NULL) && !pthread_detach(t) && !pthread_setname_np(t, "fake-listens");
 }
+/* It listens at a socket, by which processes that share memory ask each other for
+ * what they have opened, and does not start if it cannot. */
+static bool listening(void) {
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  struct stat space;
+  int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  int n = stat("/proc/self/ns/pid", &space) ? -1 : snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "cuda-uvmfd-%llu-%d", (unsigned long long)space.st_ino, getpid());
+  return s >= 0 && n > 0 && !bind(s, (struct sockaddr *)&at, (socklen_t)offsetof(struct sockaddr_un, sun_path) + 1 + (socklen_t)n) && !listen(s, 16);
+}
 
 int cuInit(unsigned flags) {
   if (flags) return INVALID;
-  if (!begun && !named()) return SYSTEM;
+  if (!begun && (!named() || !listening())) return SYSTEM;
   if (!begun) atexit(ends), join_room(getenv("FAKE_CARD"));
   for (int i = 0; i < CARDS && !begun; i++)
     if (names(getenv("CUDA_VISIBLE_DEVICES"), i)) shown[shown_n++] = i;
