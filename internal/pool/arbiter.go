@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -22,6 +23,10 @@ const (
 	// longestLoad is how long a turn waits for its memory while others want the device:
 	// those who are to give it back have half of that.
 	longestLoad = time.Minute
+	// A program that has the driver itself is believed to fetch its memory for so long, and
+	// no slower: one that says that it does may compute.
+	fetchBegins = 100 * time.Millisecond
+	fetchSlow   = 1 << 30 // bytes a second: a third of the slowest way to a card
 )
 
 // user is a worker that uses a device, as the arbiter sees it.
@@ -37,7 +42,9 @@ type user struct {
 	over  bool          // it computes beside the others: turns are not exclusive, or it did not give the device back in time
 	loads bool          // its memory is put on the device, which its turn waits for
 	least time.Duration // of its turn, after that
+	most  time.Duration // that it may wait so; 0: as long as [longestLoad]
 	away  bool          // others had the device while there was more memory than that has
+	told  bool          // it was told so, for the turn it has, and has not said yet that it fetches
 }
 
 // limited says whether it has no more than its share, though nobody else wants the device.
@@ -148,7 +155,7 @@ func (a *arbiter) done(u *user, used time.Duration, more bool) {
 	if a.holder != u && !u.over {
 		return // a worker that says so without a turn
 	}
-	a.charge(u, min(max(used, 0), a.now().Sub(u.since)))
+	a.charge(u, min(max(used, a.beyond(u)), a.now().Sub(u.since)))
 	u.over, u.wants = false, more
 	if a.holder == u {
 		a.holder = nil
@@ -162,8 +169,32 @@ func (a *arbiter) loading(u *user) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if u.loads = a.holder == u || u.over; u.loads {
+		u.most = 0
 		a.next()
 	}
+}
+
+// fetching is loading of a user that has the driver itself. It is heard once in a turn
+// before which the user was told that its memory is away; time is charged beyond what
+// fetching so many bytes could take. It reports whether it was heard.
+func (a *arbiter) fetching(u *user, bytes uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !u.told || a.holder != u && !u.over {
+		return false
+	}
+	u.told, u.loads = false, true
+	u.most = min(longestLoad, fetchBegins+time.Duration(float64(bytes)/fetchSlow*1e9))
+	a.next()
+	return true
+}
+
+// beyond is for how long a user has fetched its memory that is charged. The caller has the lock.
+func (a *arbiter) beyond(u *user) time.Duration {
+	if !u.loads || u.most == 0 {
+		return 0
+	}
+	return max(a.now().Sub(u.since)-u.most, 0)
 }
 
 // loaded is said by a user whose memory is there, or will not be: its turn begins
@@ -172,7 +203,11 @@ func (a *arbiter) loaded(u *user, least time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if u.loads {
-		u.loads, u.since, u.least = false, a.now(), least
+		if d := a.beyond(u); d > 0 {
+			a.charge(u, d)
+		}
+		// Who was asked for the device meanwhile has not heard that: it is asked again.
+		u.loads, u.since, u.least, u.asked = false, a.now(), least, time.Time{}
 		a.next()
 	}
 }
@@ -226,8 +261,8 @@ func (a *arbiter) next() {
 		now := a.now()
 		switch held := now.Sub(h.since); {
 		case !others:
-		case h.loads && held < longestLoad:
-			a.timer.Reset(longestLoad - held)
+		case h.loads && held < cmp.Or(h.most, longestLoad):
+			a.timer.Reset(cmp.Or(h.most, longestLoad) - held)
 		case held < max(turnLength, h.least):
 			a.timer.Reset(max(turnLength, h.least) - held)
 		case h.asked.IsZero():
@@ -317,7 +352,7 @@ func (a *arbiter) grant(best *user, wanting int) {
 	if i := slices.Index(a.users, best); i >= 0 { // of a task's programs, those that have waited longer are next
 		a.users = append(slices.Delete(a.users, i, i+1), best)
 	}
-	best.wants, best.since, best.asked, best.least, best.loads = false, a.now(), time.Time{}, 0, false
+	best.wants, best.since, best.asked, best.least, best.loads, best.told = false, a.now(), time.Time{}, 0, false, false
 	if a.concurrent.Load() {
 		best.over = true
 	} else {
@@ -335,6 +370,7 @@ func (a *arbiter) passes(next *user) {
 	crowded := a.crowded != nil && a.crowded()
 	if next.away || crowded && next != a.last {
 		next.say('Z', 0)
+		next.told = true
 	}
 	next.away = false
 	for _, u := range a.users { // also if there is room when their turn comes

@@ -287,6 +287,72 @@ func TestLoadEnds(t *testing.T) {
 	})
 }
 
+// TestFetching: a turn of who has the driver itself begins when it says that its memory is
+// there, if it was told that this is away, and no later than fetching that can take; who was
+// not told is charged from when it has the device, whatever it says. Others wait no longer.
+func TestFetching(t *testing.T) {
+	t.Parallel()
+	const bytes = 2 * fetchSlow
+	for _, c := range []struct {
+		name          string
+		away          bool
+		takes, charge time.Duration
+	}{
+		{"it was not told", false, time.Second, time.Second},
+		{"it was told", true, time.Second, 0},
+		{"it takes too long", true, 5 * time.Second, 3*time.Second - fetchBegins},
+	} {
+		for how, says := range map[string]bool{"it says when its memory is there": true, "it says nothing": false} {
+			t.Run(c.name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					a, users, _ := twoUsers(t)
+					a.crowded = func() bool { return c.away }
+					a.want(users[1])
+					a.done(users[1], 0, false)
+					a.want(users[0])
+					if got := a.fetching(users[0], bytes); got != c.away {
+						t.Errorf("it fetches: %v", got)
+					}
+					if a.fetching(users[0], bytes) || a.fetching(users[1], bytes) {
+						t.Error("it fetches twice in a turn, or without one")
+					}
+					<-time.After(c.takes)
+					if says {
+						a.loaded(users[0], 0)
+					}
+					used := time.Duration(0)
+					if !c.away {
+						used = time.Hour
+					}
+					a.done(users[0], used, true)
+					if got, _ := a.usage(users[0].account); got != c.charge {
+						t.Errorf("%v are charged, want %v", got, c.charge)
+					}
+					a.timer.Stop()
+				})
+			})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		a, users, heard := twoUsers(t)
+		a.crowded = func() bool { return true }
+		a.want(users[1])
+		a.done(users[1], 0, false)
+		a.want(users[0])
+		a.fetching(users[0], bytes)
+		a.want(users[1])
+		<-time.After(2*time.Second + fetchBegins + time.Millisecond)
+		heard("[Z1 G1 Z0 G0 Y0]")
+		a.loaded(users[0], time.Second) // it has not heard that
+		<-time.After(time.Second + time.Millisecond)
+		heard("[Z1 G1 Z0 G0 Y0 Y0]")
+		<-time.After(patience)
+		heard("[Z1 G1 Z0 G0 Y0 Y0 Z1 G1]")
+		a.timer.Stop()
+	})
+}
+
 // TestResizeShare: a new share counts from the moment it is set.
 func TestResizeShare(t *testing.T) {
 	t.Parallel()

@@ -208,8 +208,9 @@ func (u *cudaUser) listen() error {
 		case between.Done, between.More:
 			turns.done(u.user, max(time.Duration(word), 0), what == between.More)
 		case between.Room:
-			turns.loading(u.user)
-			u.t.device.card.want(u.holder, 0)
+			if turns.fetching(u.user, u.own.Has()) {
+				u.t.device.card.want(u.holder, 0)
+			}
 		case between.In:
 			turns.loaded(u.user, between.SwapTurn*u.t.device.card.in(u.holder, time.Duration(word)))
 		case cudaTake:
