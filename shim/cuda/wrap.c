@@ -101,8 +101,8 @@ WRAP(cuMemGetInfo_v2, size_t *free_, size_t *total) {
   if (r) return r;
   if (!yc_memory(&limit, &used)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
   uint64_t left = limit > used ? limit - used : 0;
-  if (*free_ > left || yc_pages()) *free_ = left; /* what others have makes room */
-  *total = limit;
+  if (free_ && (*free_ > left || yc_pages())) *free_ = left; /* what others have makes room */
+  if (total) *total = limit; /* the driver, too, takes no place for what is not wanted */
   return r;
 }
 

@@ -302,6 +302,7 @@ int main(int argc, char **argv) {
     cu.cuDeviceGetName(name, sizeof name, device), cu.cuDeviceGetPCIBusId(bus, sizeof bus, device);
     must(cu.cuDeviceTotalMem(&all, device), "cuDeviceTotalMem");
     must(cu.cuMemGetInfo(&left, &total), "cuMemGetInfo");
+    must(cu.cuMemGetInfo(&left, NULL), "cuMemGetInfo of what is free"), must(cu.cuMemGetInfo(NULL, &total), "cuMemGetInfo of all");
     void *other;
     int second;
     printf("devices %d, %s at %s, %zu MiB, %zu of %zu free, other %d %d, unknown %d\n", n, name, bus, all / MIB, left / MIB, total / MIB, cu.cuDeviceGet(&second, 1), cu.cuCtxCreate(&other, 0, !device), cu.cuNobodyKnows ? cu.cuNobodyKnows(41) : 0);

@@ -563,7 +563,12 @@ int cuMemAllocFromPoolAsync(void **p, size_t n, void *pool, void *s) { return (v
 int cuMemAllocPitch_v2(void **p, size_t *pitch, size_t w, size_t h, unsigned element) { return (void)element, pitch ? (*pitch = (w + 511) / 512 * 512, make(p, *pitch * h)) : INVALID; }
 int cuMemFree_v2(void *p) { return !now ? BAD_CONTEXT : failed ? failed : (all_done(), drop(NULL, p)); }
 int cuMemFreeAsync(void *p, void *s) { return is_stream(s) ? cuMemFree_v2(p) : BAD_HANDLE; }
-int cuMemGetInfo_v2(size_t *left, size_t *total) { return left && total ? (*left = *total = size, OK) : INVALID; }
+int cuMemGetInfo_v2(size_t *left, size_t *total) { /* who wants only one gives no place for the other */
+  if (!now) return BAD_CONTEXT;
+  if (left) *left = size;
+  if (total) *total = size;
+  return OK;
+}
 int cuMemGetAddressRange_v2(ptr *base, size_t *n, ptr p) {
   int r = NOT_FOUND;
   pthread_mutex_lock(&lock);
