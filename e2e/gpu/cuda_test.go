@@ -155,7 +155,7 @@ func TestMemory(t *testing.T) {
 		if got, want := run("fill"), fmt.Sprintf("filled %d, error 2\nagain 0 2\n", mib); got != want {
 			t.Errorf("%s: got %q, want %q", way, got, want)
 		}
-		if got, want := run("kinds"), "managed 3\npitch 4\nasync 5\npool 6\narray 8\nmapped 4\nnone 0\n"; got != want {
+		if got, want := run("kinds"), "managed 3\npitch 4\nasync 5\npool 6\narray 8\nmapped 4\nheap 7\nnone 0\n"; got != want {
 			t.Errorf("%s: kinds of memory: got %q, want %q", way, got, want)
 		}
 		if got, want := run("kept")+run("contexts")+run("add", "5"), "kept 0\n8 then 0\nsum 327680\n"; got != want {

@@ -121,7 +121,7 @@ func TestCUDA(t *testing.T) {
 				t.Errorf("%s, %s: got %q, want %q", way, what, got, filled)
 			}
 		}
-		if got, want := output(t, run(way, "kinds")), "managed 3\npitch 4\nasync 5\npool 6\narray 8\nmapped 4\nnone 0\n"; got != want {
+		if got, want := output(t, run(way, "kinds")), "managed 3\npitch 4\nasync 5\npool 6\narray 8\nmapped 4\nheap 7\nnone 0\n"; got != want {
 			t.Errorf("%s: kinds of memory: got %q, want %q", way, got, want)
 		}
 		// A table that is not documented is the driver's own, and a pool of its keeps nothing that nobody counts.

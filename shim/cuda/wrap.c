@@ -122,7 +122,7 @@ CONTEXT(cuDevicePrimaryCtxRetain, A(c, d), d, CUcontext *c, CUdevice d)
 
 /* --- memory --- */
 
-enum kind { POINTER, ARRAY, MIPMAPS, HANDLE, MAPPING };
+enum kind { POINTER, ARRAY, MIPMAPS, HANDLE, MAPPING, HEAP };
 
 /* What the program has of the device's memory. That of a context ends with it. */
 typedef struct held {
@@ -415,6 +415,39 @@ ARRAY_MADE(cuMipmappedArrayCreate, MIPMAPS, array_bytes(how, levels), A(a, how, 
 FREE(cuArrayDestroy, ARRAY, A(p), CUarray p)
 FREE(cuMipmappedArrayDestroy, MIPMAPS, A(p), CUarray p)
 
+/* What kernels allocate from is the device's memory, and counts from what every context
+ * has on. */
+WRAP(cuCtxSetLimit, int what, size_t n) {
+  NEEDS(cuCtxSetLimit);
+  PASS(cuCtxSetLimit, what, n);
+  enum { KERNELS_HEAP = 2, USUAL = 8 << 20 };
+  static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+  CUcontext context = current();
+  CUresult r;
+  if (what != KERNELS_HEAP || !context) {
+    CALL(r, cuCtxSetLimit, what, n);
+    return r;
+  }
+  uint64_t want = n > USUAL ? n - USUAL : 0;
+  pthread_mutex_lock(&one);
+  held *h = lift(HEAP, (uintptr_t)context);
+  if (!h && (h = calloc(1, sizeof *h))) *h = (held){.kind = HEAP, .key = (uintptr_t)context, .context = context};
+  uint64_t more = h && want > h->bytes ? want - h->bytes : 0;
+  if (!h || (more && !yc_take(more))) r = CUDA_ERROR_OUT_OF_MEMORY;
+  else {
+    CALL(r, cuCtxSetLimit, what, n);
+    yc_give(r ? more : want < h->bytes ? h->bytes - want : 0);
+    if (!r) h->bytes = want;
+  }
+  if (h) {
+    pthread_mutex_lock(&table);
+    keep(h);
+    pthread_mutex_unlock(&table);
+  }
+  pthread_mutex_unlock(&one);
+  return r;
+}
+
 /* Memory that is mapped by the program: it is there while it has owners or mappings. */
 typedef struct {
   int type, handles, location, id;
@@ -692,7 +725,7 @@ const yc_row yc_rows[] = {
     V2(cuMemAlloc), EXACT(cuMemAlloc), V2(cuMemAllocPitch), EXACT(cuMemAllocPitch), PLAIN(cuMemAllocManaged), STREAMS(cuMemAllocAsync), STREAMS(cuMemAllocFromPoolAsync),
     V2(cuMemFree), STREAMS(cuMemFreeAsync),
     V2(cuArrayCreate), EXACT(cuArrayCreate), V2(cuArray3DCreate), EXACT(cuArray3DCreate), PLAIN(cuMipmappedArrayCreate), PLAIN(cuArrayDestroy), PLAIN(cuMipmappedArrayDestroy),
-    PLAIN(cuMemCreate), PLAIN(cuMemRelease), PLAIN(cuMemRetainAllocationHandle), PLAIN(cuMemMap), PLAIN(cuMemUnmap),
+    PLAIN(cuCtxSetLimit), PLAIN(cuMemCreate), PLAIN(cuMemRelease), PLAIN(cuMemRetainAllocationHandle), PLAIN(cuMemMap), PLAIN(cuMemUnmap),
     V2(cuCtxDestroy), EXACT(cuCtxDestroy), V2(cuDevicePrimaryCtxRelease), EXACT(cuDevicePrimaryCtxRelease), V2(cuDevicePrimaryCtxReset), EXACT(cuDevicePrimaryCtxReset),
     STREAMS(cuLaunchKernel), STREAMS(cuLaunchCooperativeKernel), STREAMS(cuLaunchKernelEx), PLAIN(cuLaunchCooperativeKernelMultiDevice), STREAMS(cuGraphLaunch),
     PLAIN(cuLaunch), PLAIN(cuLaunchGrid), PLAIN(cuLaunchGridAsync),

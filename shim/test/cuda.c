@@ -23,6 +23,7 @@
   F(cuCtxCreate, cuCtxCreate_v2, (void **, unsigned, int))                                                                             \
   F(cuCtxDestroy, cuCtxDestroy_v2, (void *))                                                                                           \
   F(cuCtxSetCurrent, cuCtxSetCurrent, (void *))                                                                                        \
+  F(cuCtxSetLimit, cuCtxSetLimit, (int, size_t))                                                                                       \
   F(cuCtxSynchronize, cuCtxSynchronize, (void))                                                                                        \
   F(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (void **, int))                                                                \
   F(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (int))                                                                    \
@@ -184,6 +185,9 @@ static void kinds(void) {
   printf("mapped %ld\n", used());
   must(cu.cuMemUnmap(p, 4 * MIB), "unmap");
   must(cu.cuMemAddressFree(p, 4 * MIB), "reserved");
+  must(cu.cuCtxSetLimit(2, 15 * MIB), "heap"); /* 8 MiB of it are every context's */
+  printf("heap %ld\n", used());
+  must(cu.cuCtxSetLimit(2, 8 * MIB), "heap");
   printf("none %ld\n", used());
 }
 
@@ -325,7 +329,7 @@ int main(int argc, char **argv) {
     paged(number, last);
   } else if (!strcmp(what, "contexts")) {
     uint64_t p;
-    must(cu.cuMemAlloc(&p, 8 * MIB), "cuMemAlloc");
+    must(cu.cuMemAlloc(&p, 5 * MIB), "cuMemAlloc"), must(cu.cuCtxSetLimit(2, 11 * MIB), "cuCtxSetLimit");
     long before = used();
     must(cu.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
     must(cu.cuCtxCreate(&context, 0, device), "cuCtxCreate");

@@ -402,7 +402,7 @@ int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
 #define F2S(f) {#f, (void *)f##_v2, (void *)f##_v2_ptsz}
 #define F2D(f) {#f, (void *)f##_v2, (void *)f##_v2_ptds}
       F(cuInit), F(cuDriverGetVersion), F(cuDeviceGetCount), F(cuDeviceGet), F(cuDeviceGetName), F(cuDeviceGetAttribute), F2(cuDeviceTotalMem), F(cuDeviceGetUuid), F(cuDeviceGetPCIBusId),
-      F(cuDeviceGetByPCIBusId), F(cuCtxGetCurrent), F(cuCtxSetCurrent), F2(cuCtxPushCurrent), F2(cuCtxPopCurrent), F2(cuCtxCreate), F(cuCtxGetFlags), F(cuCtxGetLimit), F(cuCtxGetStreamPriorityRange),
+      F(cuDeviceGetByPCIBusId), F(cuCtxGetCurrent), F(cuCtxSetCurrent), F2(cuCtxPushCurrent), F2(cuCtxPopCurrent), F2(cuCtxCreate), F(cuCtxGetFlags), F(cuCtxGetLimit), F(cuCtxSetLimit), F(cuCtxGetStreamPriorityRange),
       F(cuDevicePrimaryCtxRetain), F(cuDevicePrimaryCtxGetState), F(cuCtxSynchronize), F2(cuCtxDestroy), F2(cuDevicePrimaryCtxRelease), F2A(cuMemAlloc), F(cuMemAllocManaged), FS(cuMemAllocAsync),
       F(cuMemAllocFromPoolAsync), F2(cuMemAllocPitch), F2A(cuMemFree), F(cuMemFreeAsync), F2A(cuMemGetInfo), F2(cuMemGetAddressRange), F2(cuMemAllocHost), F(cuMemFreeHost), F2(cuArrayCreate), F2(cuArray3DCreate),
       F(cuArrayDestroy), F(cuMemCreate), F(cuMemRelease), F(cuMemAddressReserve), F(cuMemAddressFree), F(cuMemMap), F(cuMemUnmap), F(cuMemSetAccess), F(cuMemGetAllocationGranularity), F(cuDeviceGetDefaultMemPool),
