@@ -160,6 +160,13 @@ func TestCUDAFinds(t *testing.T) {
 	if got := output(t, cmd); !strings.HasPrefix(got, "devices 1, FAKE H100 at 0000:65:00.0, 37 MiB") {
 		t.Errorf("a program that names a device: %q", got)
 	}
+	for _, none := range []string{"", "-1", "NoDevFiles"} { // who hides all devices from itself sees none
+		cmd := run("proc", "hidden", none)
+		cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES=GPU-02020202-0202-0202-0202-020202020202")
+		if out, err := cmd.CombinedOutput(); err == nil || string(out) != "cuInit: error 100\n" {
+			t.Errorf("with CUDA_VISIBLE_DEVICES=%q: %v: %s", none, err, out)
+		}
+	}
 	dir := t.TempDir()
 	for _, args := range [][]string{
 		{"-shared", "-fPIC", "-Dmain=program", "-o", dir + "/part.so", "../../shim/test/cuda.c", "-L" + n.driver, "-l:libcuda.so.1"},

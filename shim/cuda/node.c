@@ -14,6 +14,7 @@
 #include "cuda.h"
 #include "../src/own.h"
 #include "../src/pool.h"
+#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -134,11 +135,13 @@ __attribute__((constructor)) static void start(void) {
 }
 
 /* yc_show has the driver show the slice's device only, whatever the program has set
- * since: others would be counted, too, and have its number. */
+ * since: others would be counted, too, and have its number. A program that wants to see
+ * none, as its list begins with what is no device ("", "-1"), sees none. */
 void yc_show(void) {
   start();
   const char *devices = getenv(visible);
-  if (*shown && (!devices || strcmp(devices, shown))) setenv(visible, shown, 1);
+  bool none = devices && !isdigit((unsigned char)*devices) && strncmp(devices, "GPU-", 4) && strncmp(devices, "MIG-", 4);
+  if (*shown && !none && (!devices || strcmp(devices, shown))) setenv(visible, shown, 1);
 }
 
 static bool put(char letter, uint64_t word) {

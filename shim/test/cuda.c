@@ -292,6 +292,7 @@ int main(int argc, char **argv) {
   if (!strcmp(what, "env")) /* what the program sets counts for nothing */
     for (int i = 0; i < 3; i++) unsetenv((const char *[]){"YUNHE_POOL_ADDRESS", "YUNHE_POOL_TASK", "YUNHE_POOL_TOKEN"}[i]), setenv("YUNHE_POOL_MEMORY", "4096MiB", 1);
   if (!strcmp(what, "visible")) setenv("CUDA_VISIBLE_DEVICES", "0", 1), what = "info"; /* as scripts do */
+  if (!strcmp(what, "hidden")) setenv("CUDA_VISIBLE_DEVICES", argc > 3 ? argv[3] : "", 1), what = "info";
   find(argv[1]);
   must(cu.cuInit(0), "cuInit");
   int n, device;
