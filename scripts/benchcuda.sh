@@ -18,7 +18,7 @@ else
 	echo "on a STAND-IN of the driver, no GPU"
 	LIBRARIES=$work
 	"$cc" -std=gnu11 -O1 -Wall -Wextra -Werror -Wno-unused-function -fPIC -shared -pthread -Wl,-Bsymbolic -o "$work/libcuda.so.1" internal/pool/cards/testdata/fakecuda.c
-	"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$work/program" shim/test/cuda.c -L"$work" -l:libcuda.so.1 -ldl
+	"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$work/program" shim/test/cuda.c -L"$work" -l:libcuda.so.1 -ldl -pthread
 	"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$work/remote" shim/test/cudaremote.c -L"$work" -l:libcuda.so.1 -ldl -pthread
 	export LD_LIBRARY_PATH="$work"
 fi

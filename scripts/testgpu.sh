@@ -19,7 +19,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 # Programs are linked with the names of libraries that are on the other machine.
 "$cc" -std=gnu11 -O1 -w -fPIC -shared -pthread -o "$tmp/libcuda.so.1" internal/pool/cards/testdata/fakecuda.c
-"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$to/cuda" shim/test/cuda.c -L"$tmp" -l:libcuda.so.1 -ldl
+"$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$to/cuda" shim/test/cuda.c -L"$tmp" -l:libcuda.so.1 -ldl -pthread
 "$cc" -std=gnu11 -O2 -Wall -Wextra -Werror -c -o "$tmp/pool.o" shim/test/pool.c
 nm -u "$tmp/pool.o" | sed -n 's/.* \(cl[A-Z].*\)/void \1(void) {}/p' >"$tmp/opencl.c"
 "$cc" -shared -nostdlib -Wl,-soname,libOpenCL.so.1 -o "$tmp/libOpenCL.so" "$tmp/opencl.c"

@@ -23,7 +23,7 @@ func TestCUDA(t *testing.T) {
 	}
 	driver, dir := cardstest.Build(t, "cuda"), t.TempDir()
 	program := filepath.Join(dir, "cuda")
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-o", program, "../../shim/test/cuda.c", "-L"+driver, "-l:libcuda.so.1", "-ldl").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-o", program, "../../shim/test/cuda.c", "-L"+driver, "-l:libcuda.so.1", "-ldl", "-pthread").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	sock, err := os.MkdirTemp("", "yp") // a socket's path is short

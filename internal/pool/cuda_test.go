@@ -48,7 +48,7 @@ func startCUDAOf(t *testing.T, cfg pool.NodeConfig, cuda string, more ...string)
 	}
 	cfg.Libraries = driver
 	n := cudaNode{node: start(t, cfg), driver: driver, program: filepath.Join(t.TempDir(), "cuda")}
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", n.program, "../../shim/test/cuda.c", "-L"+driver, "-l:libcuda.so.1", "-ldl").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", n.program, "../../shim/test/cuda.c", "-L"+driver, "-l:libcuda.so.1", "-ldl", "-pthread").CombinedOutput(); err != nil {
 		t.Fatalf("the test's program: %v: %s", err, out)
 	}
 	var err error
@@ -403,6 +403,21 @@ func TestCUDATwin(t *testing.T) {
 		if err := dial(t, n.unix).Stop(task.ID); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestCUDAInterrupted: threads that are canceled while they wait for a turn, and signals,
+// change nothing for the rest of the program.
+func TestCUDAInterrupted(t *testing.T) {
+	n := startCUDA(t)
+	_, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: 37 * mib})
+	for what, want := range map[string]string{"canceled": "canceled 8\n", "interrupted": "filled 37, error 2\nagain 0 2\n"} {
+		cmd := run("proc", what)
+		ends := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+		if got := output(t, cmd); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+		ends.Stop()
 	}
 }
 

@@ -87,7 +87,7 @@ func TestCUDAMember(t *testing.T) {
 	defer second.Close()
 
 	program := filepath.Join(dir, "program")
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-o", program, "../../shim/test/cuda.c", "-L"+driver, "-l:libcuda.so.1", "-ldl").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-o", program, "../../shim/test/cuda.c", "-L"+driver, "-l:libcuda.so.1", "-ldl", "-pthread").CombinedOutput(); err != nil {
 		t.Fatalf("the test's program: %v: %s", err, out)
 	}
 	library, err := pool.CUDALibrary(dir)

@@ -144,10 +144,25 @@ void yc_show(void) {
   if (*shown && !none && (!devices || strcmp(devices, shown))) setenv(visible, shown, 1);
 }
 
+/* Until go as often, the thread is not canceled: it has locks, and what others wait for. */
+static _Thread_local struct {
+  int depth, before;
+} stays;
+
+static void stay(void) {
+  if (!stays.depth++) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &stays.before);
+}
+
+static void go(void) {
+  if (!--stays.depth) pthread_setcancelstate(stays.before, NULL);
+}
+
 static bool put(char letter, uint64_t word) {
   uint8_t b[FRAME] = {(uint8_t)letter};
   memcpy(b + 1, &word, 8);
-  return send(yp_fd(&c.sock), b, sizeof b, MSG_NOSIGNAL) == sizeof b; /* so few bytes go whole */
+  ssize_t n;
+  while ((n = send(yp_fd(&c.sock), b, sizeof b, MSG_NOSIGNAL)) < 0 && errno == EINTR) {}
+  return n == sizeof b; /* so few bytes go whole */
 }
 
 static void wait_until(pthread_cond_t *on, int64_t at) {
@@ -342,10 +357,15 @@ bool yc_connect(void) {
   char text[512];
   start();
   yc_resolve();
+  stay();
   pthread_mutex_lock(&c.lock);
   if (!c.tried) {
     c.tried = true;
+    sigset_t all, before; /* of timers, too, which would interrupt it */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
     const char *why = greet(text);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     bool has = NEED(ctxGetCurrent, "cuCtxGetCurrent") && NEED(ctxSetCurrent, "cuCtxSetCurrent") && NEED(eventCreate, "cuEventCreate") && NEED(eventRecord, "cuEventRecord") &&
                NEED(eventQuery, "cuEventQuery");
     NEED(streamIsCapturing, "cuStreamIsCapturing"), NEED(captureMode, "cuThreadExchangeStreamCaptureMode");
@@ -361,6 +381,7 @@ bool yc_connect(void) {
   }
   bool ok = c.connected && !c.dead;
   pthread_mutex_unlock(&c.lock);
+  go();
   return ok;
 }
 
@@ -374,20 +395,25 @@ static bool ask(char letter, uint64_t word, int answers) {
 }
 
 bool yc_take(uint64_t n) {
+  stay();
   pthread_mutex_lock(&c.asking);
   pthread_mutex_lock(&c.lock);
   c.answered = 0;
   bool ok = c.connected && ask('T', n, 1) && c.taken;
   pthread_mutex_unlock(&c.lock);
   pthread_mutex_unlock(&c.asking);
+  go();
   return ok;
 }
 
 void yc_give(uint64_t n) {
+  stay();
   if (n && c.connected) put('B', n);
+  go();
 }
 
 bool yc_memory(uint64_t *limit, uint64_t *used) {
+  stay();
   pthread_mutex_lock(&c.asking);
   pthread_mutex_lock(&c.lock);
   c.answered = 0;
@@ -395,6 +421,7 @@ bool yc_memory(uint64_t *limit, uint64_t *used) {
   *limit = c.limit, *used = c.used;
   pthread_mutex_unlock(&c.lock);
   pthread_mutex_unlock(&c.asking);
+  go();
   return ok;
 }
 
@@ -457,8 +484,10 @@ static void behind(CUstream s) {
   pthread_mutex_unlock(&c.lock);
 }
 
+/* From its beginning to its end work is whole: no thread is canceled in between. */
 bool yc_begin(CUstream s) {
   if (!c.connected) return false;
+  stay();
   behind(s ? s : legacy);
   pthread_mutex_lock(&c.lock);
   c.waiting++;
@@ -478,6 +507,7 @@ bool yc_begin(CUstream s) {
   bool ok = !c.dead;
   if (ok) c.calls++, c.quiet = 0;
   pthread_mutex_unlock(&c.lock);
+  if (!ok) go();
   return ok;
 }
 
@@ -493,9 +523,13 @@ void yc_end(CUstream s) {
   }
   if (!--c.calls && c.draining) pthread_cond_signal(&c.due);
   pthread_mutex_unlock(&c.lock);
+  go();
 }
 
-void yc_hold(void) { pthread_mutex_lock(&c.lock); }
+void yc_hold(void) {
+  stay();
+  pthread_mutex_lock(&c.lock);
+}
 
 void yc_go_on(CUcontext ended) {
   int kept = 0;
@@ -503,4 +537,5 @@ void yc_go_on(CUcontext ended) {
     if (c.works[i].context != ended) c.works[kept++] = c.works[i];
   if (ended) c.works_n = kept;
   pthread_mutex_unlock(&c.lock);
+  go();
 }

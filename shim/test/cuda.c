@@ -6,10 +6,13 @@
 #define _GNU_SOURCE
 #include "kernels.h"
 #include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -246,6 +249,44 @@ static void paged(uint64_t mib, double last) {
   printf("%s, %ld left\n", rounds ? "right" : "nothing", used());
 }
 
+/* launches is a thread that computes, and can be canceled. */
+static void *launches(void *context) {
+  uint64_t micros = 500;
+  must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  void *f = function("spin");
+  for (;;) {
+    must(launch(f, 256, &micros), "cuLaunchKernel");
+    pthread_testcancel();
+  }
+  return NULL;
+}
+
+/* canceled has threads wait for their turn, among others, and cancels them there. */
+static void canceled(void *context) {
+  enum { N = 8 };
+  pthread_t t[N];
+  void *result;
+  int n = 0;
+  for (int i = 0; i < N; i++) pthread_create(t + i, NULL, launches, context);
+  usleep(200000);
+  for (int i = 0; i < N; i++) pthread_cancel(t[i]);
+  for (int i = 0; i < N; i++) pthread_join(t[i], &result), n += result == PTHREAD_CANCELED;
+  uint64_t none = 0, p;
+  must(launch(function("spin"), 256, &none), "cuLaunchKernel");
+  must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  must(cu.cuMemAlloc(&p, MIB), "cuMemAlloc");
+  printf("canceled %d\n", n);
+}
+
+static void nothing(int none) { (void)none; }
+
+/* interrupts has a signal interrupt the program all the time, also where it waits. */
+static void interrupts(void) {
+  struct sigaction a = {.sa_handler = nothing};
+  sigaction(SIGALRM, &a, NULL);
+  setitimer(ITIMER_REAL, &(struct itimerval){{0, 50}, {0, 50}}, NULL);
+}
+
 static void *stream;
 
 /* captured is a graph of one kernel. While it is captured nothing may look at events
@@ -294,6 +335,7 @@ int main(int argc, char **argv) {
   if (!strcmp(what, "visible")) setenv("CUDA_VISIBLE_DEVICES", "0", 1), what = "info"; /* as scripts do */
   if (!strcmp(what, "hidden")) setenv("CUDA_VISIBLE_DEVICES", argc > 3 ? argv[3] : "", 1), what = "info";
   find(argv[1]);
+  if (!strcmp(what, "interrupted")) interrupts(), what = "fill";
   must(cu.cuInit(0), "cuInit");
   int n, device;
   void *context;
@@ -313,6 +355,8 @@ int main(int argc, char **argv) {
     printf("devices %d, %s at %s, %zu MiB, %zu of %zu free, other %d %d, unknown %d\n", n, name, bus, all / MIB, left / MIB, total / MIB, cu.cuDeviceGet(&second, 1), cu.cuCtxCreate(&other, 0, !device), cu.cuNobodyKnows ? cu.cuNobodyKnows(41) : 0);
   } else if (!strcmp(what, "table")) {
     table();
+  } else if (!strcmp(what, "canceled")) {
+    canceled(context);
   } else if (!strcmp(what, "kept")) {
     kept(device);
   } else if (!strcmp(what, "rate")) {
