@@ -381,6 +381,20 @@ func TestCUDAResize(t *testing.T) {
 	}
 }
 
+// TestCUDALoads: a launch that loads its kernel first takes long, while the device has
+// nothing to do; that is not charged, or a small share would be in debt for long.
+func TestCUDALoads(t *testing.T) {
+	n := startCUDAWith(t, "cuda -DLAZY=1500")
+	task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 5, Memory: 2 * mib})
+	at := time.Now()
+	if got := output(t, run("proc", "add", "20")); got != "sum 1310720\n" {
+		t.Error(got)
+	}
+	if took, used := time.Since(at), n.show(t, task.ID).Busy; used > 500*time.Millisecond || took > 15*time.Second {
+		t.Errorf("it took %v, of which the device is said to have computed %v", took, used)
+	}
+}
+
 // TestCUDATwin: a card that OpenCL and CUDA show is lent by one of them at a time.
 func TestCUDATwin(t *testing.T) {
 	n := startCUDA(t, "opencl")

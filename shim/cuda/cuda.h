@@ -53,8 +53,8 @@ bool yc_take(uint64_t n);    /* memory, or none */
 void yc_give(uint64_t n);
 bool yc_memory(uint64_t *limit, uint64_t *used);
 bool yc_pages(void);         /* whether memory is to be such as the driver may move to the host; known after any answer */
-bool yc_begin(CUstream s);   /* before work: waits for a turn; false: there will be none */
-void yc_end(CUstream s);     /* after it */
+bool yc_begin(CUstream s, bool copies); /* before work, which may be done when the call returns if it copies: waits for a turn; false: there will be none */
+void yc_end(CUstream s, bool copies);   /* after it */
 void yc_hold(void);          /* nobody looks at events, while a context may end */
 void yc_go_on(CUcontext ended); /* or NULL */
 

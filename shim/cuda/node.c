@@ -71,6 +71,13 @@ static struct {
   int64_t rests;        /* how long the device is kept with nothing to do */
   int64_t drains;       /* since when */
   int calls, waiting;   /* that give work, that wait for a turn */
+  int copying;          /* of these calls, those that may use the device themselves */
+  uint64_t came;        /* calls that began or ended */
+  int64_t spare;        /* of the turn: how long calls took while the device had nothing to do */
+  struct {
+    int64_t at;
+    uint64_t came; /* 0: the device had something to do */
+  } looked;
   bool slow;            /* what was given lately took as long as a turn */
   bool pages;           /* memory is such as the driver moves */
   bool away;            /* others had the device, and it may have moved it */
@@ -183,9 +190,11 @@ static void passed(work *w) {
   w->marked = false;
 }
 
-/* rested reports whether all work is done. The caller has the lock. */
+/* rested reports whether all work is done. A launch that takes long while the device has
+ * nothing to do loads its code, or compiles it: that is not the device's time. The caller has
+ * the lock. */
 static bool rested(void) {
-  bool all = !c.calls;
+  bool all = true;
   for (work *w = c.works; w < c.works + c.works_n && !c.ends; w++) {
     if (!w->pending) continue;
     cu.ctxSetCurrent(w->context);
@@ -193,7 +202,11 @@ static bool rested(void) {
     if (done(cu.eventQuery(w->last))) w->pending = w->marked = false;
     else all = false;
   }
-  return all;
+  int64_t t = now();
+  uint64_t came = all && c.calls && !c.copying ? c.came : 0;
+  if (came && c.looked.came == came) c.spare += t - c.looked.at;
+  c.looked.at = t, c.looked.came = came;
+  return all && !c.calls;
 }
 
 /* drain waits until all work is done. The caller, the keeper, has the lock. */
@@ -216,7 +229,7 @@ static void load(void) {
   int64_t took = now() - t, half = took / 2;
   put('I', (uint64_t)took);
   c.loads = c.room = c.wanted = false;
-  c.since = now(), c.quiet = 0;
+  c.since = now(), c.quiet = c.spare = 0, c.looked.came = 0;
   c.until = c.since + (c.length > LOADS * took ? c.length : LOADS * took);
   c.rests = half < rests ? rests : half > mostRests ? mostRests : half;
   pthread_cond_broadcast(&c.changed);
@@ -246,7 +259,7 @@ static void *keep(void *none) {
       unused = t - (c.quiet > c.since ? c.quiet : c.since);
     }
     drain();
-    t = now();
+    t = now(), unused += c.spare;
     c.until = c.quiet = 0;
     c.wanted = c.waiting > 0;
     put(c.wanted ? 'M' : 'R', (uint64_t)(t - c.since > unused ? t - c.since - unused : 0));
@@ -269,7 +282,7 @@ static void *hear(void *none) {
     case 'K': c.room = true; break;
     case 'G':
       if (c.pages && c.away) c.loads = put('N', 0), c.length = (int64_t)word;
-      else c.since = now(), c.until = c.since + (int64_t)word, c.rests = rests, c.quiet = 0, c.wanted = false;
+      else c.since = now(), c.until = c.since + (int64_t)word, c.rests = rests, c.quiet = c.spare = 0, c.looked.came = 0, c.wanted = false;
       c.away = false;
       break;
     case 'Y':
@@ -485,7 +498,7 @@ static void behind(CUstream s) {
 }
 
 /* From its beginning to its end work is whole: no thread is canceled in between. */
-bool yc_begin(CUstream s) {
+bool yc_begin(CUstream s, bool copies) {
   if (!c.connected) return false;
   stay();
   behind(s ? s : legacy);
@@ -505,13 +518,13 @@ bool yc_begin(CUstream s) {
   }
   c.waiting--;
   bool ok = !c.dead;
-  if (ok) c.calls++, c.quiet = 0;
+  if (ok) c.calls++, c.came++, c.copying += copies, c.quiet = 0;
   pthread_mutex_unlock(&c.lock);
   if (!ok) go();
   return ok;
 }
 
-void yc_end(CUstream s) {
+void yc_end(CUstream s, bool copies) {
   CUcontext context = NULL;
   if (!s) s = legacy;
   bool counts = !cu.ctxGetCurrent(&context) && context && !capturing(s);
@@ -521,6 +534,7 @@ void yc_end(CUstream s) {
     w->pending = true, w->number++;
     if (!w->marked && !cu.eventRecord(w->mark, s)) w->marked = true, w->marked_at = now();
   }
+  c.came++, c.copying -= copies;
   if (!--c.calls && c.draining) pthread_cond_signal(&c.due);
   pthread_mutex_unlock(&c.lock);
   go();

@@ -598,17 +598,20 @@ PRIMARY_ENDS(cuDevicePrimaryCtxReset_v2)
 
 /* --- work --- */
 
-/* WORK is of a function that gives a stream work, if it is enough to ask for a turn. */
-#define WORK(f, s, enough, args, ...)                                \
-  WRAP(f, __VA_ARGS__) {                                             \
-    NEEDS(f);                                                        \
-    CUresult r;                                                      \
-    if (inside || !(enough)) return REAL(f)(args);                   \
-    if (!yc_begin(s)) return CUDA_ERROR_DEVICE_UNAVAILABLE;          \
-    CALL(r, f, args);                                                \
-    yc_end(s);                                                       \
-    return r;                                                        \
+/* GIVES is of a function that gives a stream work, if it is enough to ask for a turn. WORK is
+ * one that copies or fills, of which some are done when they return; LAUNCH is no such. */
+#define GIVES(f, copies, s, enough, args, ...)                            \
+  WRAP(f, __VA_ARGS__) {                                                  \
+    NEEDS(f);                                                             \
+    CUresult r;                                                           \
+    if (inside || !(enough)) return REAL(f)(args);                        \
+    if (!yc_begin(s, copies)) return CUDA_ERROR_DEVICE_UNAVAILABLE;       \
+    CALL(r, f, args);                                                     \
+    yc_end(s, copies);                                                    \
+    return r;                                                             \
   }
+#define WORK(f, s, enough, args, ...) GIVES(f, true, s, enough, A(args), __VA_ARGS__)
+#define LAUNCH(f, s, args, ...) GIVES(f, false, s, true, A(args), __VA_ARGS__)
 #define LEGACY ((CUstream)0)
 #define PER_THREAD ((CUstream)2)
 #define OWN(s) ((s) ? (s) : PER_THREAD)
@@ -616,6 +619,9 @@ PRIMARY_ENDS(cuDevicePrimaryCtxReset_v2)
 #define STREAM_WORK(f, suffix, enough, args, ...) \
   WORK(f, s, enough, A(args), __VA_ARGS__)        \
   WORK(f##suffix, OWN(s), enough, A(args), __VA_ARGS__)
+#define STREAM_LAUNCH(f, suffix, args, ...) \
+  LAUNCH(f, s, A(args), __VA_ARGS__)        \
+  LAUNCH(f##suffix, OWN(s), A(args), __VA_ARGS__)
 #define DEFAULT_WORK(f, suffix, enough, args, ...) \
   WORK(f, LEGACY, enough, A(args), __VA_ARGS__)    \
   WORK(f##suffix, PER_THREAD, enough, A(args), __VA_ARGS__)
@@ -627,15 +633,15 @@ typedef struct {
 #define OF(c) ((c) ? (c)->stream : LEGACY)
 #define GRID unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s
 
-STREAM_WORK(cuLaunchKernel, _ptsz, true, A(f, gx, gy, gz, bx, by, bz, shared, s, params, extra), CUfunction f, GRID, void **params, void **extra)
-STREAM_WORK(cuLaunchCooperativeKernel, _ptsz, true, A(f, gx, gy, gz, bx, by, bz, shared, s, params), CUfunction f, GRID, void **params)
-WORK(cuLaunchKernelEx, OF(c), true, A(c, f, params, extra), const launch *c, CUfunction f, void **params, void **extra)
-WORK(cuLaunchKernelEx_ptsz, OWN(OF(c)), true, A(c, f, params, extra), const launch *c, CUfunction f, void **params, void **extra)
-WORK(cuLaunchCooperativeKernelMultiDevice, LEGACY, true, A(list, n, flags), void *list, unsigned n, unsigned flags)
-STREAM_WORK(cuGraphLaunch, _ptsz, true, A(g, s), CUgraphExec g, CUstream s)
-WORK(cuLaunch, LEGACY, true, A(f), CUfunction f)
-WORK(cuLaunchGrid, LEGACY, true, A(f, w, h), CUfunction f, int w, int h)
-WORK(cuLaunchGridAsync, s, true, A(f, w, h, s), CUfunction f, int w, int h, CUstream s)
+STREAM_LAUNCH(cuLaunchKernel, _ptsz, A(f, gx, gy, gz, bx, by, bz, shared, s, params, extra), CUfunction f, GRID, void **params, void **extra)
+STREAM_LAUNCH(cuLaunchCooperativeKernel, _ptsz, A(f, gx, gy, gz, bx, by, bz, shared, s, params), CUfunction f, GRID, void **params)
+LAUNCH(cuLaunchKernelEx, OF(c), A(c, f, params, extra), const launch *c, CUfunction f, void **params, void **extra)
+LAUNCH(cuLaunchKernelEx_ptsz, OWN(OF(c)), A(c, f, params, extra), const launch *c, CUfunction f, void **params, void **extra)
+LAUNCH(cuLaunchCooperativeKernelMultiDevice, LEGACY, A(list, n, flags), void *list, unsigned n, unsigned flags)
+STREAM_LAUNCH(cuGraphLaunch, _ptsz, A(g, s), CUgraphExec g, CUstream s)
+LAUNCH(cuLaunch, LEGACY, A(f), CUfunction f)
+LAUNCH(cuLaunchGrid, LEGACY, A(f, w, h), CUfunction f, int w, int h)
+LAUNCH(cuLaunchGridAsync, s, A(f, w, h, s), CUfunction f, int w, int h, CUstream s)
 
 DEFAULT_WORK(cuMemcpy, _ptds, n >= BIG, A(to, from, n), CUdeviceptr to, CUdeviceptr from, size_t n)
 DEFAULT_WORK(cuMemcpyHtoD_v2, _ptds, n >= BIG, A(to, from, n), CUdeviceptr to, const void *from, size_t n)

@@ -13,7 +13,8 @@
  * memory stays on the card, but what is managed, which comes there when it is fetched, or
  * when a kernel needs it (a fault), and goes when others need the room; at its end a
  * process says how often that was. FIXED is how much memory of the card there is for a
- * process, if that is compiled in: others have the rest. Of structures only what is used is declared. */
+ * process, if that is compiled in: others have the rest. LAZY is how many milliseconds a
+ * kernel's first launch takes, which loads it, if that is compiled in. Of structures only what is used is declared. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -113,6 +114,7 @@ typedef struct function {
   object o;
   int kernel;
   module *of;
+  bool loaded; /* by its first launch */
 } function;
 typedef struct array {
   object o;
