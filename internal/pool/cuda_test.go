@@ -420,12 +420,12 @@ func TestCUDATwin(t *testing.T) {
 	}
 }
 
-// TestCUDAInterrupted: threads that are canceled while they wait for a turn, and signals,
-// change nothing for the rest of the program.
+// TestCUDAInterrupted: threads that are canceled while they wait for a turn, signals, and
+// children that are forked at any moment change nothing for the rest of the program.
 func TestCUDAInterrupted(t *testing.T) {
 	n := startCUDA(t)
 	_, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: 37 * mib})
-	for what, want := range map[string]string{"canceled": "canceled 8\n", "interrupted": "filled 37, error 2\nagain 0 2\n"} {
+	for what, want := range map[string]string{"canceled": "canceled 8\n", "forks": "children 300\n", "interrupted": "filled 37, error 2\nagain 0 2\n"} {
 		cmd := run("proc", what)
 		ends := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 		if got := output(t, cmd); got != want {

@@ -59,6 +59,7 @@ void yc_hold(void);          /* nobody looks at events, while a context may end 
 void yc_go_on(CUcontext ended); /* or NULL */
 
 /* wrap.c */
+void yc_alone(void); /* in a child of fork */
 void yc_fetch(void); /* moves that memory to the card; no context ends meanwhile */
 
 #endif

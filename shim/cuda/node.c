@@ -126,6 +126,7 @@ static void fresh(void) {
 static void in_child(void) {
   yp_close(&c.sock); /* the node waits for the end of the process that has it */
   fresh();
+  yc_alone();
 }
 
 static void first(void) {

@@ -137,7 +137,13 @@ typedef struct held {
 
 enum { BUCKETS = 4096 };
 static held *buckets[BUCKETS];
-static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER, limits = PTHREAD_MUTEX_INITIALIZER;
+
+/* yc_alone is called in a child of fork: threads that had locks are its parent's. */
+void yc_alone(void) {
+  pthread_mutex_init(&table, NULL);
+  pthread_mutex_init(&limits, NULL);
+}
 
 static held **find(enum kind kind, uint64_t key) {
   held **h = buckets + (key * 0x9E3779B97F4A7C15u >> 52);
@@ -421,7 +427,6 @@ WRAP(cuCtxSetLimit, int what, size_t n) {
   NEEDS(cuCtxSetLimit);
   PASS(cuCtxSetLimit, what, n);
   enum { KERNELS_HEAP = 2, USUAL = 8 << 20 };
-  static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
   CUcontext context = current();
   CUresult r;
   if (what != KERNELS_HEAP || !context) {
@@ -429,7 +434,7 @@ WRAP(cuCtxSetLimit, int what, size_t n) {
     return r;
   }
   uint64_t want = n > USUAL ? n - USUAL : 0;
-  pthread_mutex_lock(&one);
+  pthread_mutex_lock(&limits);
   held *h = lift(HEAP, (uintptr_t)context);
   if (!h && (h = calloc(1, sizeof *h))) *h = (held){.kind = HEAP, .key = (uintptr_t)context, .context = context};
   uint64_t more = h && want > h->bytes ? want - h->bytes : 0;
@@ -444,7 +449,7 @@ WRAP(cuCtxSetLimit, int what, size_t n) {
     keep(h);
     pthread_mutex_unlock(&table);
   }
-  pthread_mutex_unlock(&one);
+  pthread_mutex_unlock(&limits);
   return r;
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -280,6 +281,38 @@ static void canceled(void *context) {
 
 static void nothing(int none) { (void)none; }
 
+/* maps is a thread that maps memory, again and again. */
+static void *maps(void *context) {
+  struct {
+    int type, handles, location, id;
+    char more[64];
+  } where = {1, 0, 1, 0, {0}};
+  uint64_t p, handle;
+  must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  must(cu.cuMemCreate(&handle, 2 * MIB, &where, 0), "create");
+  must(cu.cuMemAddressReserve(&p, 2 * MIB, 0, 0, 0), "reserve");
+  for (;;) {
+    must(cu.cuMemMap(p, 2 * MIB, 0, handle, 0), "map");
+    must(cu.cuMemUnmap(p, 2 * MIB), "unmap");
+  }
+  return NULL;
+}
+
+/* forks has children while another thread maps memory, which free what is their parent's. */
+static void forks(void *context) {
+  enum { N = 300 };
+  pthread_t t;
+  int n = 0, status;
+  pthread_create(&t, NULL, maps, context);
+  for (int i = 0; i < N; i++) {
+    pid_t child = fork();
+    if (!child) alarm(10), _exit(!cu.cuMemFree(77));
+    if (waitpid(child, &status, 0) != child || status) break;
+    n++;
+  }
+  printf("children %d\n", n);
+}
+
 /* interrupts has a signal interrupt the program all the time, also where it waits. */
 static void interrupts(void) {
   struct sigaction a = {.sa_handler = nothing};
@@ -357,6 +390,8 @@ int main(int argc, char **argv) {
     table();
   } else if (!strcmp(what, "canceled")) {
     canceled(context);
+  } else if (!strcmp(what, "forks")) {
+    forks(context);
   } else if (!strcmp(what, "kept")) {
     kept(device);
   } else if (!strcmp(what, "rate")) {

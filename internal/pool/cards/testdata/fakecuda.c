@@ -436,10 +436,15 @@ static bool listening(void) {
   return s >= 0 && n > 0 && !bind(s, (struct sockaddr *)&at, (socklen_t)offsetof(struct sockaddr_un, sun_path) + 1 + (socklen_t)n) && !listen(s, 16);
 }
 
+/* In a child of fork there is no driver. */
+static bool child;
+static void in_child(void) { child = true; }
+
 int cuInit(unsigned flags) {
   if (flags) return INVALID;
+  if (child) return UNINITIALIZED;
   if (!begun && (!named() || !listening())) return SYSTEM;
-  if (!begun) atexit(ends), join_room(getenv("FAKE_CARD"));
+  if (!begun) pthread_atfork(NULL, NULL, in_child), atexit(ends), join_room(getenv("FAKE_CARD"));
   for (int i = 0; i < CARDS && !begun; i++)
     if (names(getenv("CUDA_VISIBLE_DEVICES"), i)) shown[shown_n++] = i;
   return begun = true, shown_n ? OK : NO_DEVICE;
@@ -563,7 +568,7 @@ int cuMemAllocAsync(void **p, size_t n, void *s) { return is_stream(s) ? make(p,
 int cuMemAllocAsync_ptsz(void **p, size_t n, void *s) { return cuMemAllocAsync(p, n, s); }
 int cuMemAllocFromPoolAsync(void **p, size_t n, void *pool, void *s) { return (void)pool, cuMemAllocAsync(p, n, s); }
 int cuMemAllocPitch_v2(void **p, size_t *pitch, size_t w, size_t h, unsigned element) { return (void)element, pitch ? (*pitch = (w + 511) / 512 * 512, make(p, *pitch * h)) : INVALID; }
-int cuMemFree_v2(void *p) { return !now ? BAD_CONTEXT : failed ? failed : (all_done(), drop(NULL, p)); }
+int cuMemFree_v2(void *p) { return child ? UNINITIALIZED : !now ? BAD_CONTEXT : failed ? failed : (all_done(), drop(NULL, p)); }
 int cuMemFreeAsync(void *p, void *s) { return is_stream(s) ? cuMemFree_v2(p) : BAD_HANDLE; }
 int cuMemGetInfo_v2(size_t *left, size_t *total) { /* who wants only one gives no place for the other */
   if (!now) return BAD_CONTEXT;
