@@ -395,6 +395,20 @@ func TestCUDALoads(t *testing.T) {
 	}
 }
 
+// TestCUDABatch: several fetches at once, as CUDA 13 has them, take a turn.
+func TestCUDABatch(t *testing.T) {
+	n := startCUDA(t)
+	for _, way := range []string{"linked", "dlsym", "proc"} {
+		task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: 2 * mib})
+		if got := output(t, run(way, "batch")); got != "" {
+			t.Errorf("%s: %s", way, got)
+		}
+		if n.show(t, task.ID).Busy == 0 {
+			t.Errorf("%s: it had the device for no time", way)
+		}
+	}
+}
+
 // TestCUDATwin: a card that OpenCL and CUDA show is lent by one of them at a time.
 func TestCUDATwin(t *testing.T) {
 	n := startCUDA(t, "opencl")

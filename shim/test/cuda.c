@@ -64,12 +64,14 @@
   F(cuGetExportTable, cuGetExportTable, (const void **, const void *))                                                                 \
   F(cuMemsetD2D32, cuMemsetD2D32_v2, (uint64_t, size_t, unsigned, size_t, size_t))                                                     \
   F(cuGraphLaunch, cuGraphLaunch, (void *, void *))                                                                                    \
+  F(cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync, (uint64_t *, size_t *, size_t, const void *, size_t *, size_t, unsigned long long, void *)) \
   F(cuNobodyKnows, cuNobodyKnows, (int))
 
 #define DECLARE(name, symbol, args) extern int symbol args;
 #define POINTER(name, symbol, args) int(*name) args;
 FUNCTIONS(DECLARE)
-#pragma weak cuNobodyKnows /* only the stand-in has it */
+#pragma weak cuNobodyKnows           /* only the stand-in has it */
+#pragma weak cuMemPrefetchBatchAsync /* of CUDA 13 */
 static struct {
   FUNCTIONS(POINTER)
 } cu;
@@ -405,6 +407,12 @@ int main(int argc, char **argv) {
     fill();
   } else if (!strcmp(what, "kinds")) {
     kinds();
+  } else if (!strcmp(what, "batch")) { /* memory that is fetched, and nothing else */
+    uint64_t p;
+    must(cu.cuMemAllocManaged(&p, MIB, 1), "cuMemAllocManaged");
+    must(cu.cuMemPrefetchBatchAsync(&p, (size_t[]){MIB}, 1, (int[]){1, device}, (size_t[]){0}, 1, 0, NULL), "cuMemPrefetchBatchAsync");
+    must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+    usleep(100000); /* the turn is given back */
   } else if (!strcmp(what, "paged")) {
     paged(number, last);
   } else if (!strcmp(what, "contexts")) {

@@ -22,6 +22,14 @@ int cuMemPrefetchAsync(void *p, size_t n, int d, void *s) {
   return !is_stream(s) ? BAD_HANDLE : on_card_as(p, n, false) ? give(s, &(op){.what = FETCH, .to = p}) : INVALID;
 }
 
+/* Of CUDA 13: several at once, each to the place that is named for it and those behind it. */
+int cuMemPrefetchBatchAsync(void **p, size_t *n, size_t count, const int (*where)[2], size_t *of, size_t wheres, unsigned long long flags, void *s) {
+  if (!p || !n || !count || !where || !of || !wheres || of[0] || flags) return INVALID;
+  int r = OK;
+  for (size_t i = 0; i < count && !r; i++) r = cuMemPrefetchAsync(p[i], n[i], where[0][1], s);
+  return r;
+}
+
 static int set(void *p, size_t pitch, uint32_t v, int width, size_t n, size_t rows, void *s) {
   if (!is_stream(s)) return BAD_HANDLE;
   if (!n || !rows) return OK;
@@ -409,7 +417,7 @@ int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
       F(cuDevicePrimaryCtxRetain), F(cuDevicePrimaryCtxGetState), F(cuCtxSynchronize), F2(cuCtxDestroy), F2(cuDevicePrimaryCtxRelease), F2A(cuMemAlloc), F(cuMemAllocManaged), FS(cuMemAllocAsync),
       F(cuMemAllocFromPoolAsync), F2(cuMemAllocPitch), F2A(cuMemFree), F(cuMemFreeAsync), F2A(cuMemGetInfo), F2(cuMemGetAddressRange), F2(cuMemAllocHost), F(cuMemFreeHost), F2(cuArrayCreate), F2(cuArray3DCreate),
       F(cuArrayDestroy), F(cuMemCreate), F(cuMemRelease), F(cuMemAddressReserve), F(cuMemAddressFree), F(cuMemMap), F(cuMemUnmap), F(cuMemSetAccess), F(cuMemGetAllocationGranularity), F(cuDeviceGetDefaultMemPool),
-      F(cuMemPoolTrimTo), F(cuMemPrefetchAsync), F(cuMemPoolSetAttribute), F(cuMemPoolGetAttribute), F(cuMemcpy), F(cuMemcpyAsync), F2D(cuMemcpyHtoD), F2D(cuMemcpyDtoH), F2D(cuMemcpyDtoD), F2S(cuMemcpyHtoDAsync), F2S(cuMemcpyDtoHAsync),
+      F(cuMemPoolTrimTo), F(cuMemPrefetchAsync), F(cuMemPrefetchBatchAsync), F(cuMemPoolSetAttribute), F(cuMemPoolGetAttribute), F(cuMemcpy), F(cuMemcpyAsync), F2D(cuMemcpyHtoD), F2D(cuMemcpyDtoH), F2D(cuMemcpyDtoD), F2S(cuMemcpyHtoDAsync), F2S(cuMemcpyDtoHAsync),
       F2S(cuMemcpyDtoDAsync), F2(cuMemcpy2D), F2(cuMemcpy2DAsync), F2(cuMemcpy3D), F2(cuMemcpy3DAsync), F2(cuMemcpyHtoA), F2(cuMemcpyAtoH), F2(cuMemsetD8), F2(cuMemsetD16), F2(cuMemsetD32), F(cuMemsetD8Async),
       F(cuMemsetD16Async), F(cuMemsetD32Async), F2(cuMemsetD2D8), F2(cuMemsetD2D16), F2(cuMemsetD2D32), F(cuMemsetD2D32Async), F(cuModuleLoad), F(cuModuleLoadData), F(cuModuleLoadDataEx), F(cuModuleLoadFatBinary),
       F(cuModuleUnload), F(cuModuleGetFunction), F(cuLibraryLoadData), F(cuLibraryUnload), F(cuLibraryGetKernel), F(cuKernelGetFunction), F(cuFuncGetModule), F(cuFuncGetName), F(cuFuncGetAttribute),
