@@ -239,6 +239,7 @@ enum { OF_DEVICE = 1, OF_QUEUE, OF_MEM, OF_IMAGE, OF_SAMPLER, OF_PROGRAM, OF_BUI
 cl_int yp_ask(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, answer *a);
 cl_int yp_info(yp_node *c, int of, uint64_t id, uint64_t more, cl_uint what, size_t size, void *value, size_t *got);
 cl_int yp_fact(object *o, int of, uint64_t more, cl_uint what, size_t size, void *value, size_t *got); /* what stays so: it is asked once */
+enum { MOST_VALUE = 4096 };     /* bytes of a kernel's argument that is a value */
 enum { YP_SHARED = 32 << 10 }; /* bytes from which a mapping that the worker has, too, is worth its cost */
 void yp_mem_gone(object *o); /* memory goes, and nothing is made of it */
 

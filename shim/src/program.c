@@ -364,7 +364,7 @@ static cl_int CL_API_CALL yp_clSetKernelArg(cl_kernel h, cl_uint index, size_t s
     return CL_INVALID_ARG_VALUE;
   } else if (class == 'l' && (value || !size)) {
     return value ? CL_INVALID_ARG_VALUE : CL_INVALID_ARG_SIZE;
-  } else if (size > 4096 && value) {
+  } else if (size > MOST_VALUE && value) {
     return CL_INVALID_ARG_SIZE;
   }
   yp_begin(k->node, OP_set_arg);

@@ -283,6 +283,8 @@ static cl_int CL_API_CALL sp_clSetKernelArg(cl_kernel h, cl_uint index, size_t s
   else if (class == 's' && !sis(handle, SAMPLER)) bad = CL_INVALID_SAMPLER;
   else if (class == 'm' && handle && (!sis(handle, MEM) || sp(handle)->context != k->context)) bad = CL_INVALID_MEM_OBJECT;
   else if (class == 'm' || class == 's') new.object = handle;
+  else if (class == 'l' && value) bad = CL_INVALID_ARG_VALUE;
+  else if (value && size > MOST_VALUE) bad = CL_INVALID_ARG_SIZE;
   else if (value && !(new.bytes = copy_of(value, size))) bad = size ? CL_OUT_OF_HOST_MEMORY : CL_INVALID_ARG_SIZE;
   bool tried = false;
   EACH(i, k->context) {

@@ -1,0 +1,39 @@
+//go:build linux
+
+package pool_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// TestOdd: calls that are wrong or odd, where nothing else was, come to the same
+// natively and in the pool, of one node and of two.
+func TestOdd(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	odd := compiled(t, "odd", "../../shim/test/odd.c", "-l:libOpenCL.so.1")
+	standard := map[string]string{}
+	for _, at := range [][]string{{a.unix}, {a.tcp}, {a.unix, b.tcp}} {
+		cases, all, run := "arguments", "", over(t, at...)
+		if len(at) > 1 {
+			cases, all = cases, "all"
+		}
+		for name := range strings.FieldsSeq(cases) {
+			want := standard[name]
+			if want == "" {
+				out, err := exec.CommandContext(t.Context(), odd, name).Output()
+				if err != nil {
+					t.Fatalf("%s, natively: %v: %s", name, err, out)
+				}
+				want = string(out)
+			}
+			if got, err := run(odd, name, all).CombinedOutput(); err != nil || string(got) != want {
+				t.Errorf("%s, %v: %v\n%swant\n%s", name, at, err, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,208 @@
+/* Calls that are wrong, or odd, where nothing else was: what comes of each, in lines that are the same natively and
+ * in the pool. With "all" behind its name a case is tried in a context over all devices. */
+#define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#include <CL/cl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static cl_context context;
+static cl_device_id first, last;
+static cl_command_queue queue, other; /* of these */
+static cl_program program;
+
+static void must(cl_int e, const char *what) {
+  if (e == CL_SUCCESS) return;
+  printf("failed %s %d\n", what, e);
+  exit(1);
+}
+
+static const char *text =
+    "kernel void some(global int *a, int v, local int *l) { a[0] = v + l[0]; }"
+    "kernel void slow(global volatile int *a, int by) { for (int i = 0; i < by; i++) a[0] = a[0] * 3 + 1; }"
+    "kernel void look(read_only image2d_t i, sampler_t s, global int *a) { a[0] = read_imagei(i, s, (int2)(-1, 0)).x; }"
+    "kernel void through(global int *global *a) { a[0][0] += 1; }";
+
+static void start(bool all) {
+  cl_device_id devices[8];
+  cl_uint n = 1;
+  cl_platform_id platform;
+  cl_int e;
+  must(clGetPlatformIDs(1, &platform, NULL), "platform");
+  must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 8, devices, &n), "devices");
+  if (!all) n = 1;
+  first = devices[0], last = devices[n - 1];
+  context = clCreateContext(NULL, n, devices, NULL, NULL, &e), must(e, "context");
+  queue = clCreateCommandQueue(context, first, 0, &e), must(e, "queue");
+  other = clCreateCommandQueue(context, last, 0, &e), must(e, "queue");
+  program = clCreateProgramWithSource(context, 1, &text, NULL, &e), must(e, "program");
+  must(clBuildProgram(program, 0, NULL, "", NULL, NULL), "build");
+}
+
+static cl_kernel kernel(const char *name) {
+  cl_int e;
+  cl_kernel k = clCreateKernel(program, name, &e);
+  must(e, "kernel");
+  return k;
+}
+
+static cl_mem buffer(size_t n) {
+  cl_int e;
+  cl_mem m = clCreateBuffer(context, CL_MEM_READ_WRITE, n, NULL, &e);
+  must(e, "buffer");
+  return m;
+}
+
+/* An argument is said to be longer than the program has memory. */
+static void arguments(void) {
+  cl_kernel k = kernel("some");
+  int *v = malloc(sizeof *v);
+  for (size_t n = 8; n <= (size_t)1 << 36; n <<= 7) printf("value of %zu: %d, local %d\n", n, clSetKernelArg(k, 1, n, v), clSetKernelArg(k, 2, n, v));
+}
+
+/* Memory is to be made of more than the program has, and than a device can have. */
+static void huge(void) {
+  char host[64] = {0};
+  cl_int e;
+  clCreateBuffer(context, CL_MEM_COPY_HOST_PTR, (size_t)1 << 46, host, &e), printf("copied %d\n", e);
+  clCreateBuffer(context, CL_MEM_USE_HOST_PTR, (size_t)1 << 46, host, &e), printf("lent %d\n", e);
+  const size_t sides[][3] = {{1 << 30, 8, 1}, {8, 1 << 30, 1}, {16, (size_t)1 << 58, 1}, {(size_t)1 << 62, 4, 1}, {8, 8, 1 << 30}, {16, 16, (size_t)1 << 54}};
+  const cl_image_format format = {CL_RGBA, CL_UNSIGNED_INT8};
+  for (int i = 0; i < 6; i++) {
+    cl_image_desc d = {.image_type = i < 4 ? CL_MEM_OBJECT_IMAGE2D : CL_MEM_OBJECT_IMAGE3D, .image_width = sides[i][0], .image_height = sides[i][1], .image_depth = sides[i][2]};
+    clCreateImage(context, CL_MEM_COPY_HOST_PTR, &format, &d, host, &e);
+    printf("image %d: %d\n", i, e == CL_INVALID_IMAGE_SIZE || e == CL_INVALID_OPERATION); /* by the standard either is */
+  }
+}
+
+/* A map that is refused leaves memory as it is. */
+static void refused(void) {
+  enum { N = 4096 };
+  static int x[N], y[N];
+  cl_int e;
+  cl_mem m = buffer(sizeof x);
+  for (int i = 0; i < N; i++) x[i] = i;
+  must(clEnqueueWriteBuffer(queue, m, CL_TRUE, 0, sizeof x, x, 0, NULL, NULL), "write");
+  void *p = clEnqueueMapBuffer(other, m, CL_TRUE, CL_MAP_WRITE_INVALIDATE_REGION, sizeof x / 2, sizeof x, 0, NULL, NULL, &e);
+  printf("beyond its end: %d %d\n", p != NULL, e);
+  p = clEnqueueMapBuffer(other, m, CL_TRUE, CL_MAP_WRITE_INVALIDATE_REGION, 64, (size_t)-64, 0, NULL, NULL, &e);
+  printf("around: %d %d\n", p != NULL, e);
+  must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof y, y, 0, NULL, NULL), "read");
+  printf("it has %d", !memcmp(x, y, sizeof x)), memset(y, 0, sizeof y);
+  must(clEnqueueReadBuffer(other, m, CL_TRUE, 0, sizeof y, y, 0, NULL, NULL), "read");
+  printf(", and %d\n", !memcmp(x, y, sizeof x));
+}
+
+/* A map that blocks has all behind it that was before it. */
+static void behind(void) {
+  enum { N = 1 << 16 };
+  const size_t one = 1;
+  cl_int e, rounds = 30000000, state = 77;
+  cl_kernel k = kernel("slow");
+  cl_command_queue loose = clCreateCommandQueue(context, last, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &e);
+  must(e, "queue");
+  const size_t sizes[] = {N, 64};
+  for (int i = 0; i < 4; i++) {
+    cl_command_queue q = i < 2 ? queue : loose;
+    cl_mem m = buffer(64), to = buffer(sizes[i % 2]);
+    cl_event done, mapped;
+    must(clSetKernelArg(k, 0, sizeof m, &m), "argument"), must(clSetKernelArg(k, 1, sizeof rounds, &rounds), "argument");
+    must(clEnqueueNDRangeKernel(q, k, 1, NULL, &one, NULL, 0, NULL, &done), "run");
+    void *p = clEnqueueMapBuffer(q, to, CL_TRUE, CL_MAP_WRITE_INVALIDATE_REGION, 0, sizes[i % 2], i >= 2, i < 2 ? NULL : &done, &mapped, &e);
+    must(e, "map");
+    must(clGetEventInfo(done, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL), "status");
+    printf("mapped %zu: %d", sizes[i % 2], state);
+    must(clGetEventInfo(mapped, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL), "status");
+    printf(" %d\n", state);
+    must(clEnqueueUnmapMemObject(q, to, p, 0, NULL, NULL), "unmap"), must(clFinish(q), "finish");
+    clReleaseEvent(done), clReleaseEvent(mapped), clReleaseMemObject(m), clReleaseMemObject(to);
+  }
+}
+
+/* In a queue without order a map does not wait for what the program holds back. */
+static void loose(void) {
+  enum { N = 1 << 16 };
+  cl_int e, v = 5;
+  cl_command_queue q = clCreateCommandQueue(context, last, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &e);
+  must(e, "queue");
+  for (int i = 0; i < 2; i++) {
+    cl_mem held = buffer(N), m = buffer(N);
+    must(clEnqueueFillBuffer(q, m, &v, sizeof v, 0, N, 0, NULL, NULL), "fill"), must(clFinish(q), "finish");
+    cl_event gate = clCreateUserEvent(context, &e), ready;
+    must(e, "event");
+    must(clEnqueueFillBuffer(q, held, &v, sizeof v, 0, N, 1, &gate, NULL), "fill");
+    must(clEnqueueFillBuffer(q, m, &v, sizeof v, 0, N, 0, NULL, &ready), "fill");
+    int *p = clEnqueueMapBuffer(q, m, CL_TRUE, i ? CL_MAP_WRITE_INVALIDATE_REGION : CL_MAP_READ, 0, N, 1, &ready, NULL, &e);
+    must(e, "map");
+    printf("mapped %d\n", i ? 5 : p[N / sizeof *p - 1]), fflush(stdout);
+    must(clEnqueueUnmapMemObject(q, m, p, 0, NULL, NULL), "unmap");
+    must(clSetUserEventStatus(gate, CL_COMPLETE), "set"), must(clFinish(q), "finish");
+    clReleaseEvent(gate), clReleaseEvent(ready), clReleaseMemObject(held), clReleaseMemObject(m);
+  }
+}
+
+/* Kernels have samplers that the program has released, and where these were something else may be. */
+static void samplers(void) {
+  enum { KERNELS = 20 };
+  const cl_image_format format = {CL_RGBA, CL_SIGNED_INT32};
+  const cl_image_desc d = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 2, .image_height = 1};
+  int host[8] = {1, 0, 0, 0, 2}, x, sum = 0;
+  const size_t one = 1;
+  cl_int e;
+  cl_kernel k[KERNELS];
+  cl_sampler s[KERNELS];
+  cl_mem m = buffer(64), i = clCreateImage(context, CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, &format, &d, host, &e);
+  must(e, "image");
+  for (int n = 0; n < KERNELS; n++) {
+    k[n] = kernel("look"), s[n] = clCreateSampler(context, CL_FALSE, CL_ADDRESS_CLAMP_TO_EDGE, CL_FILTER_NEAREST, &e);
+    must(e, "sampler");
+    must(clSetKernelArg(k[n], 0, sizeof i, &i), "image"), must(clSetKernelArg(k[n], 1, sizeof *s, &s[n]), "sampler"), must(clSetKernelArg(k[n], 2, sizeof m, &m), "buffer");
+  }
+  for (int n = 0; n < KERNELS; n++) must(clReleaseSampler(s[n]), "release");
+  for (int n = 0; n < 4 * KERNELS; n++) buffer(64);
+  for (int n = 0; n < KERNELS; n++) {
+    x = 0;
+    must(clEnqueueNDRangeKernel(n % 2 ? other : queue, k[n], 1, NULL, &one, NULL, 0, NULL, NULL), "run");
+    must(clEnqueueReadBuffer(n % 2 ? other : queue, m, CL_TRUE, 0, sizeof x, &x, 0, NULL, NULL), "read");
+    sum += x;
+    must(clReleaseKernel(k[n]), "release");
+  }
+  printf("they read %d\n", sum);
+}
+
+/* A clone of a kernel reaches what the kernel does. */
+static void clones(void) {
+  const size_t one = 1;
+  cl_int e;
+  int **list = clSVMAlloc(context, CL_MEM_READ_WRITE, 4096, 0), *at = clSVMAlloc(context, CL_MEM_READ_WRITE, 4096, 0);
+  if (!list || !at) exit(1);
+  must(clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_WRITE, list, 4096, 0, NULL, NULL), "map"), must(clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_WRITE, at, 4096, 0, NULL, NULL), "map");
+  list[0] = at, at[0] = 40;
+  must(clEnqueueSVMUnmap(queue, list, 0, NULL, NULL), "unmap"), must(clEnqueueSVMUnmap(queue, at, 0, NULL, NULL), "unmap"), must(clFinish(queue), "finish");
+  cl_kernel k = kernel("through");
+  must(clSetKernelArgSVMPointer(k, 0, list), "argument");
+  void *reaches[] = {at};
+  must(clSetKernelExecInfo(k, CL_KERNEL_EXEC_INFO_SVM_PTRS, sizeof reaches, reaches), "info");
+  cl_kernel c = clCloneKernel(k, &e);
+  must(e, "clone");
+  must(clEnqueueNDRangeKernel(other, c, 1, NULL, &one, NULL, 0, NULL, NULL), "run"), must(clFinish(other), "finish");
+  must(clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_READ, at, 4096, 0, NULL, NULL), "map");
+  printf("then %d\n", at[0]);
+  must(clEnqueueSVMUnmap(queue, at, 0, NULL, NULL), "unmap"), must(clFinish(queue), "finish");
+}
+
+int main(int n, char **args) {
+  const struct {
+    const char *name;
+    void (*run)(void);
+  } all[] = {{"arguments", arguments}, {"huge", huge}, {"refused", refused}, {"behind", behind}, {"loose", loose}, {"samplers", samplers}, {"clones", clones}};
+  alarm(60);
+  start(n > 2 && !strcmp(args[2], "all"));
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (n > 1 && !strcmp(args[1], all[i].name)) all[i].run();
+  return 0;
+}
