@@ -143,6 +143,7 @@ void *sp_map(command *c, cl_map_flags flags, size_t *row, size_t *slice, cl_uint
     FAIL(CL_INVALID_OPERATION);
   cl_int bad = sp_wrong(c, n, waits);
   if (bad) FAIL(bad);
+  if (!image && (!c->n || c->a[0] > m->u.mem.size || c->n > m->u.mem.size - c->a[0])) FAIL(CL_INVALID_VALUE); /* of nothing it is said that it is to be written */
   mapping *p = calloc(1, sizeof *p);
   if (!p) FAIL(CL_OUT_OF_HOST_MEMORY);
   const int node = q->node;
