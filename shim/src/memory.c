@@ -97,19 +97,36 @@ static void count_maps(object *m, int more) {
   pthread_mutex_unlock(&maps);
 }
 
-static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
+/* doubtful says whether memory may be more than there can be. Then it is asked for without its contents first: of a size that
+ * no device has nobody has contents either. */
+static bool doubtful(const object *context, size_t size) {
+  enum { SOME = 16 << 20 };
+  cl_ulong most = 0;
+  return size > SOME && (yp_dispatch.clGetDeviceInfo((cl_device_id)context->u.context.devices[0], CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof most, &most, NULL) || size > most);
+}
+
+/* undo gives back what the worker has made. */
+static void undo(object *o) {
+  yp_begin(o->node, OP_release);
+  yp_word(o->id);
+  yp_post(false);
+  yp_destroy(o);
+}
+
+static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void *host, bool sure, cl_int *err) {
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   cl_int bad = check_flags(flags, host);
   if (bad) FAIL(bad);
   if (!size) FAIL(CL_INVALID_BUFFER_SIZE);
   object *region = flags & CL_MEM_USE_HOST_PTR ? yp_svm_at(obj(c), host, 1) : NULL;
   if (region) return yp_svm_buffer(region, flags, size, host, err);
+  const bool ask = host && !sure && doubtful(obj(c), size);
   object *o = yp_new(MEM, obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = flags, o->u.mem.size = size, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
   o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
   yp_gate *gate = yp_gate_now(o->node); /* of who makes it, or of before */
-  bool share = yp_unified(o->node) && size >= YP_SHARED && yp_gate_enter(gate);
+  bool share = !ask && yp_unified(o->node) && size >= YP_SHARED && yp_gate_enter(gate);
   if (share) yp_gate_leave(gate);
   answer a = {.land = NULL};
   yp_begin(o->node, OP_create_buffer);
@@ -118,20 +135,24 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
   yp_word(device_flags(flags));
   yp_word(size);
   yp_word(share);
-  if (host && !share) yp_rows(host, size, 1, 1, size, size);
+  if (host && !share && !ask) yp_rows(host, size, 1, 1, size, size);
   else yp_word(0);
   bad = yp_sync(&a);
+  if (ask) {
+    if (a.fd >= 0) close(a.fd);
+    if (bad) yp_destroy(o);
+    else undo(o);
+    if (bad) FAIL(bad);
+    return create_buffer(c, flags, size, host, true, err);
+  }
   if (!bad && share && (a.fd >= 0 || host)) {
     void *p = a.fd < 0 ? NULL : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, a.fd, 0);
     if (a.fd >= 0) close(a.fd);
     if (p != MAP_FAILED) o->u.mem.shared = p, o->u.mem.gate = gate;
     if (p == MAP_FAILED || (host && (!p || !yp_gate_enter(gate)))) { /* or nothing is shared any more: its data is to be sent */
-      yp_begin(o->node, OP_release);
-      yp_word(o->id);
-      yp_post(false);
-      yp_destroy(o);
+      undo(o);
       if (p == MAP_FAILED) FAIL(CL_OUT_OF_HOST_MEMORY);
-      return create_buffer(c, flags, size, host, err);
+      return create_buffer(c, flags, size, host, true, err);
     }
     if (host) {
       memcpy(p, host, size);
@@ -143,11 +164,11 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
   return o;
 }
 
-static cl_mem CL_API_CALL yp_clCreateBuffer(cl_context c, cl_mem_flags flags, size_t size, void *host, cl_int *err) { return (cl_mem)create_buffer(c, flags, size, host, err); }
+static cl_mem CL_API_CALL yp_clCreateBuffer(cl_context c, cl_mem_flags flags, size_t size, void *host, cl_int *err) { return (cl_mem)create_buffer(c, flags, size, host, false, err); }
 
 static cl_mem CL_API_CALL yp_clCreateBufferWithProperties(cl_context c, const cl_mem_properties *p, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
   if (p && *p) FAIL(CL_INVALID_PROPERTY);
-  object *o = create_buffer(c, flags, size, host, err);
+  object *o = create_buffer(c, flags, size, host, false, err);
   if (o) o->u.mem.listed = p;
   return (cl_mem)o;
 }
@@ -200,7 +221,7 @@ static size_t pixel_size(const cl_image_format *f) {
   }
 }
 
-static object *create_image(cl_context c, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host, cl_int *err) {
+static object *make_image(cl_context c, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host, bool sure, cl_int *err) {
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   if (!f) FAIL(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR);
   if (!d) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
@@ -220,6 +241,9 @@ static object *create_image(cl_context c, cl_mem_flags flags, const cl_image_for
   size_t row = d->image_row_pitch ? d->image_row_pitch : w * pixel, least = lines ? row : row * h, slice = (lines || slices) && d->image_slice_pitch ? d->image_slice_pitch : least;
   /* Pitches of memory that there is not are not the standard's, but its conformance tests give them, and drivers take them. */
   if (!d->buffer && (row < w * pixel || row % pixel || (row && (slice < least || slice % row)))) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
+  size_t bytes;
+  const bool many = __builtin_mul_overflow(w, pixel, &bytes) || __builtin_mul_overflow(bytes, h, &bytes) || __builtin_mul_overflow(bytes, z, &bytes);
+  const bool ask = host && !sure && (many || doubtful(obj(c), bytes));
   object *o = yp_new(MEM, d->buffer ? obj(d->buffer) : obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   o->u.mem.flags = d->buffer ? yp_flags_of(flags, obj(d->buffer)->u.mem.flags) : flags, o->u.mem.type = d->image_type, o->u.mem.pixel = pixel, o->u.mem.w = w, o->u.mem.h = h, o->u.mem.d = z;
@@ -241,13 +265,19 @@ static object *create_image(cl_context c, cl_mem_flags flags, const cl_image_for
   yp_word(d->num_mip_levels);
   yp_word(d->num_samples);
   yp_word(d->buffer ? obj(d->buffer)->id : 0);
-  if (host) yp_rows(host, w * pixel, h, z, row, slice);
+  if (host && !ask) yp_rows(host, w * pixel, h, z, row, slice);
   else yp_word(0);
   bad = yp_sync(NULL);
+  if (!bad && ask) {
+    undo(o);
+    return make_image(c, flags, f, d, host, true, err);
+  }
   if (bad) yp_destroy(o), o = NULL;
   if (err) *err = bad;
   return o;
 }
+
+static object *create_image(cl_context c, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host, cl_int *err) { return make_image(c, flags, f, d, host, false, err); }
 
 static cl_mem CL_API_CALL yp_clCreateImage(cl_context c, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host, cl_int *err) {
   return (cl_mem)create_image(c, flags, f, d, host, err);
