@@ -18,7 +18,7 @@ func TestOdd(t *testing.T) {
 	odd := compiled(t, "odd", "../../shim/test/odd.c", "-l:libOpenCL.so.1")
 	standard := map[string]string{}
 	for _, at := range [][]string{{a.unix}, {a.tcp}, {a.unix, b.tcp}} {
-		cases, all, run := "arguments huge refused", "", over(t, at...)
+		cases, all, run := "arguments huge refused behind", "", over(t, at...)
 		if len(at) > 1 {
 			cases, all = cases, "all"
 		}

@@ -430,6 +430,31 @@ cl_int yp_marker(object *queue, yp_ends ends) {
 /* marker makes the event of a transfer that was done here. */
 static cl_int marker(object *queue, cl_uint n, const cl_event *waits, cl_event *event, cl_command_type type) { return yp_marker(queue, (yp_ends){n, waits, event, type}); }
 
+/* ended makes the event of a transfer that was done here, if one is wanted. */
+static cl_int ended(const transfer *t) {
+  const bool ordered = yp_ordered(t->queue), named = !ordered && t->n; /* else it would be behind all that such a queue has, also what the program holds back */
+  if (!t->event) return CL_SUCCESS;
+  cl_int bad = marker(t->queue, named ? t->n : 0, named ? t->waits : NULL, t->event, t->type);
+  if (bad) return bad;
+  if (t->queue->u.queue.flags & CL_QUEUE_PROFILING_ENABLE && (ordered || !yp_user_events(t->queue->node))) return yp_dispatch.clWaitForEvents(1, t->event); /* it has times then */
+  __atomic_store_n(&obj(*t->event)->u.event.over, true, __ATOMIC_RELEASE);
+  return CL_SUCCESS;
+}
+
+/* not_read ends a map of which no contents are wanted. One that blocks is behind what it waits for, and what its queue keeps before it. */
+static cl_int not_read(transfer *t) {
+  cl_event own = NULL;
+  cl_int bad = CL_SUCCESS;
+  if (!t->blocking || t->blank) return t->n || t->event ? marker(t->queue, t->n, t->waits, t->event, t->type) : CL_SUCCESS;
+  if (!yp_ordered(t->queue) && t->n) bad = yp_dispatch.clWaitForEvents(t->n, t->waits);
+  if (!yp_ordered(t->queue) || !(t->n || yp_pending(t->queue))) return bad ? bad : ended(t);
+  bad = marker(t->queue, t->n, t->waits, &own, t->type);
+  if (!bad) bad = yp_dispatch.clWaitForEvents(1, &own);
+  if (!bad && t->event) *t->event = own;
+  else if (own) yp_dispatch.clReleaseEvent(own);
+  return bad;
+}
+
 /* shared_now brings a queue to rest, if that is the cheaper way to transfer n
  * bytes, and enters the gate if that went well. It says no where the message
  * must go behind what the queue has. */
@@ -481,7 +506,7 @@ static cl_int run_transfer(transfer *t) {
       if (reads) copy_rows(t->host, t->host_row, t->host_slice, device, t->row_pitch, t->slice_pitch, row, rows, slices);
       else copy_rows(device, t->row_pitch, t->slice_pitch, t->host, t->host_row, t->host_slice, row, rows, slices);
       yp_gate_leave(gate);
-      return t->event ? marker(t->queue, 0, NULL, t->event, t->type) : CL_SUCCESS;
+      return ended(t);
     }
   }
   /* It may wait where it need not: the node holds what is read for a program until that looks. */
@@ -600,7 +625,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
     if (direct && !bad) {
       p->at = shared_at(m) + t->origin[0];
       yp_gate_leave(p->gate);
-      if (t->event) bad = marker(t->queue, 0, NULL, t->event, t->type);
+      bad = ended(t);
     }
   }
   if (!direct) {
@@ -614,7 +639,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
     else if (posix_memalign(&room, 128, bytes)) bad = CL_OUT_OF_HOST_MEMORY;
     else p->at = room;
     t->host = p->at;
-    if (!bad && (t->blank || flags & CL_MAP_WRITE_INVALIDATE_REGION)) bad = t->n || t->event ? marker(t->queue, t->n, t->waits, t->event, t->type) : CL_SUCCESS;
+    if (!bad && (t->blank || flags & CL_MAP_WRITE_INVALIDATE_REGION)) bad = not_read(t);
     else if (!bad) t->mapped = true, bad = run_transfer(t);
   }
   if (bad) {
