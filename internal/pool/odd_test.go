@@ -16,9 +16,11 @@ func TestOdd(t *testing.T) {
 	t.Parallel()
 	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
 	odd := compiled(t, "odd", "../../shim/test/odd.c", "-l:libOpenCL.so.1")
-	standard := map[string]string{}
+	standard := map[string]string{
+		"loose": "mapped 5\nmapped 5\n", // PoCL waits for ever
+	}
 	for _, at := range [][]string{{a.unix}, {a.tcp}, {a.unix, b.tcp}} {
-		cases, all, run := "arguments huge refused behind", "", over(t, at...)
+		cases, all, run := "arguments huge refused behind loose", "", over(t, at...)
 		if len(at) > 1 {
 			cases, all = cases, "all"
 		}

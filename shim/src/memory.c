@@ -616,7 +616,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   p->write = flags & writes, p->bytes = bytes;
   memcpy(p->origin, t->origin, sizeof p->origin);
   memcpy(p->region, t->region, sizeof p->region);
-  bool direct = may_share(m, yp_gate_now(m->node)) && (!m->u.mem.host || yp_of_svm(m)) && (t->blocking || !yp_user_events(m->node));
+  bool direct = may_share(m, yp_gate_now(m->node)) && (!m->u.mem.host || yp_of_svm(m)) && ((t->blocking && yp_ordered(t->queue)) || !yp_user_events(m->node));
   if (direct) {
     if (t->n) bad = marker(t->queue, t->n, t->waits, NULL, t->type);
     if (!bad && !t->blank && (yp_pending(t->queue) || t->n)) bad = yp_finish(t->queue);
