@@ -20,7 +20,7 @@ func TestOdd(t *testing.T) {
 		"loose": "mapped 5\nmapped 5\n", // PoCL waits for ever
 	}
 	for _, at := range [][]string{{a.unix}, {a.tcp}, {a.unix, b.tcp}} {
-		cases, all, run := "arguments huge refused behind loose", "", over(t, at...)
+		cases, all, run := "arguments huge refused behind loose clones", "", over(t, at...)
 		if len(at) > 1 {
 			cases, all = cases, "all"
 		}

@@ -260,8 +260,11 @@ static cl_kernel CL_API_CALL sp_clCloneKernel(cl_kernel of, cl_int *err) {
     *a = sp(of)->u.kernel.args[i];
     a->bytes = a->bytes ? copy_of(a->bytes, a->size) : NULL;
   }
+  const size_t reaches = sp(of)->u.kernel.reaches;
+  if (k && reaches && (k->u.kernel.reached = copy_of(sp(of)->u.kernel.reached, reaches * sizeof *k->u.kernel.reached))) k->u.kernel.reaches = reaches;
+  bad = k && reaches > k->u.kernel.reaches ? CL_OUT_OF_HOST_MEMORY : CL_SUCCESS;
   sp_leave();
-  return (cl_kernel)k;
+  return bad ? sp_done(k, bad, err) : (void *)k;
 }
 
 static cl_int CL_API_CALL sp_clSetKernelArg(cl_kernel h, cl_uint index, size_t size, const void *value) {
