@@ -90,7 +90,10 @@ void sp_gone(span *o) {
   switch (o->kind - SPAN) {
   case CONTEXT: free(o->u.ctx.properties); break;
   case MEM: free(o->u.mem.parts), free(o->u.mem.writers); break;
-  case KERNEL: sp_free_args(o->u.kernel.args, o->u.kernel.n), free(o->u.kernel.reached), free(o->u.kernel.bound); break;
+  case KERNEL:
+    for (cl_uint i = 0; o->u.kernel.args && i < o->u.kernel.n; i++) sp_hold_sampler(&o->u.kernel.args[i], -1);
+    sp_free_args(o->u.kernel.args, o->u.kernel.n), free(o->u.kernel.reached), free(o->u.kernel.bound);
+    break;
   }
   o->kind = 0;
   if (o->destroyed) o->next = NULL, *last_told = o, last_told = &o->next; /* before what it is part of */

@@ -219,6 +219,7 @@ cl_event CL_API_CALL sp_clCreateUserEvent(cl_context c, cl_int *err);
 void sp_fill_events(cl_icd_dispatch *t);
 
 /* span_program.c: programs and kernels. */
+void sp_hold_sampler(const arg *a, int by);
 void sp_free_args(arg *args, cl_uint n);
 cl_int sp_set_arg(span *k, cl_uint i, const arg *a, int node);
 void sp_fill_programs(cl_icd_dispatch *t);

@@ -1,6 +1,12 @@
 /* Programs, one at each node, and their kernels, in contexts over several nodes. */
 #include "span.h"
 
+/* sp_hold_sampler holds an argument that is a sampler, by 1, or lets it go, by -1: the program may release it, and still run the
+ * kernel. (Memory is not held: it may be much.) The caller has the lock. */
+void sp_hold_sampler(const arg *a, int by) {
+  if (a->object && a->object->kind == SPAN + SAMPLER) a->object->holds += by, sp_gone(a->object);
+}
+
 void sp_free_args(arg *args, cl_uint n) {
   for (cl_uint i = 0; args && i < n; i++) free(args[i].bytes);
   free(args);
@@ -259,6 +265,7 @@ static cl_kernel CL_API_CALL sp_clCloneKernel(cl_kernel of, cl_int *err) {
     arg *a = &k->u.kernel.args[i];
     *a = sp(of)->u.kernel.args[i];
     a->bytes = a->bytes ? copy_of(a->bytes, a->size) : NULL;
+    sp_hold_sampler(a, 1);
   }
   const size_t reaches = sp(of)->u.kernel.reaches;
   if (k && reaches && (k->u.kernel.reached = copy_of(sp(of)->u.kernel.reached, reaches * sizeof *k->u.kernel.reached))) k->u.kernel.reaches = reaches;
@@ -300,8 +307,10 @@ static cl_int CL_API_CALL sp_clSetKernelArg(cl_kernel h, cl_uint index, size_t s
   if (bad) {
     free(new.bytes);
   } else {
-    free(old->bytes);
+    const arg was = *old;
+    sp_hold_sampler(&new, 1);
     *old = new;
+    sp_hold_sampler(&was, -1), free(was.bytes);
   }
   sp_leave();
   return bad;

@@ -123,7 +123,11 @@ static cl_int CL_API_CALL sp_clSetKernelArgSVMPointer(cl_kernel h, cl_uint index
     k->u.kernel.bound[index][i] = 0;
     if (!bad) bad = sp_set_arg(k, index, &new, (int)i);
   }
-  if (!bad) free(old->bytes), *old = new;
+  if (!bad) {
+    const arg was = *old;
+    *old = new;
+    sp_hold_sampler(&was, -1), free(was.bytes);
+  }
   sp_leave();
   return bad;
 }
