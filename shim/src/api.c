@@ -582,6 +582,7 @@ static void fill(void) {
   yp_dispatch.clGetExtensionFunctionAddress = clGetExtensionFunctionAddress;
   yp_dispatch.clGetKernelSubGroupInfoKHR = khr_clGetKernelSubGroupInfo;
   yp_fill_devices(), yp_fill_programs(), yp_fill_memory(), yp_fill_svm();
+  yp_notices_in_child();
   yp_device_count = yp_nodes();
   yp_at_fork(before_fork, in_parent, in_child);
   if (!yp_device_count) yp_device_count = 1; /* connecting says what is missing */

@@ -27,7 +27,7 @@ typedef struct notice {
 } notice;
 
 static pthread_mutex_t noticing = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t noticed = PTHREAD_COND_INITIALIZER; /* one was told, or somebody waits for that */
+static pthread_cond_t noticed; /* one was told, or somebody waits for that */
 static notice *untold;
 static uint64_t notices_made;
 static struct {
@@ -37,8 +37,13 @@ static struct {
 } crowd;
 static _Thread_local bool telling;
 
+/* yp_notices_in_child is called when the library is loaded, too. Nobody sets the clock that is waited by. */
 void yp_notices_in_child(void) {
-  pthread_mutex_init(&noticing, NULL), pthread_cond_init(&noticed, NULL);
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_mutex_init(&noticing, NULL), pthread_cond_init(&noticed, &attr);
+  pthread_condattr_destroy(&attr);
   untold = NULL, memset(&crowd, 0, sizeof crowd); /* its threads are the parent's */
 }
 
@@ -53,7 +58,7 @@ static int64_t milliseconds(void) {
 /* pause_noticing gives `noticing` back for so many microseconds, or until a notice was told or is waited for. */
 static void pause_noticing(long us) {
   struct timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
+  clock_gettime(CLOCK_MONOTONIC, &t);
   t.tv_nsec += us * 1000;
   t.tv_sec += t.tv_nsec / 1000000000, t.tv_nsec %= 1000000000;
   pthread_cond_timedwait(&noticed, &noticing, &t);
