@@ -272,10 +272,10 @@ static cl_int CL_API_CALL sp_clEnqueueUnmapMemObject(cl_command_queue q, cl_mem 
 }
 
 static cl_int CL_API_CALL sp_clEnqueueMarkerWithWaitList(cl_command_queue q, ENDS) { return sync_point(CL_COMMAND_MARKER, 0, q, n, waits, event); }
-static cl_int CL_API_CALL sp_clEnqueueMarker(cl_command_queue q, cl_event *event) { return sync_point(CL_COMMAND_MARKER, 0, q, 0, NULL, event); }
+static cl_int CL_API_CALL sp_clEnqueueMarker(cl_command_queue q, cl_event *event) { return sis(q, QUEUE) && !event ? CL_INVALID_VALUE : sync_point(CL_COMMAND_MARKER, 0, q, 0, NULL, event); }
 static cl_int CL_API_CALL sp_clEnqueueBarrierWithWaitList(cl_command_queue q, ENDS) { return sync_point(CL_COMMAND_BARRIER, 0, q, n, waits, event); }
 static cl_int CL_API_CALL sp_clEnqueueBarrier(cl_command_queue q) { return sync_point(CL_COMMAND_BARRIER, 0, q, 0, NULL, NULL); }
-static cl_int CL_API_CALL sp_clEnqueueWaitForEvents(cl_command_queue q, cl_uint n, const cl_event *waits) { return sync_point(CL_COMMAND_BARRIER, 0, q, n, waits, NULL); }
+static cl_int CL_API_CALL sp_clEnqueueWaitForEvents(cl_command_queue q, cl_uint n, const cl_event *waits) { return sis(q, QUEUE) && (!n || !waits) ? CL_INVALID_VALUE : sync_point(CL_COMMAND_BARRIER, 0, q, n, waits, NULL); }
 
 static cl_int CL_API_CALL sp_clFlush(cl_command_queue q) { return sis(q, QUEUE) ? D.clFlush(sp(q)->in[sp(q)->node]) : CL_INVALID_COMMAND_QUEUE; }
 

@@ -106,7 +106,7 @@ static cl_mem CL_API_CALL sp_clCreateBufferWithProperties(cl_context c, const cl
 static cl_mem CL_API_CALL sp_clCreateSubBuffer(cl_mem h, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *err) {
   const cl_buffer_region *r = info;
   if (!sis(h, MEM) || part_of(sp(h))) FAIL(CL_INVALID_MEM_OBJECT);
-  if (!r || type != CL_BUFFER_CREATE_TYPE_REGION) FAIL(CL_INVALID_VALUE);
+  if (!r || type != CL_BUFFER_CREATE_TYPE_REGION || flags & OF_BUFFER) FAIL(CL_INVALID_VALUE);
   const cl_mem_flags had = sp(h)->u.mem.flags;
   if ((had & CL_MEM_HOST_WRITE_ONLY && flags & CL_MEM_HOST_READ_ONLY) || (had & CL_MEM_HOST_READ_ONLY && flags & CL_MEM_HOST_WRITE_ONLY) ||
       (had & CL_MEM_HOST_NO_ACCESS && flags & (CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY)))

@@ -1,5 +1,5 @@
 /* Calls of OpenCL with wrong arguments: what each returns, a line each. Native
- * drivers and the pool are to say the same. */
+ * drivers and the pool are to say the same. With "all" as argument contexts are over all devices. */
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_0_APIS
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
@@ -46,18 +46,19 @@ static const char *text = "kernel void k(global int *a, int v, local int *l, sam
                           "kernel void one(global int *a) { a[get_global_id(0)] = 1; }\n";
 static const char *broken = "kernel void k(global int *a) { a[0] = nowhere; }\n";
 
-int main(void) {
+int main(int argc, char **argv) {
   caller = pthread_self();
   struct sigaction catch = {.sa_handler = crashed};
   sigaction(SIGSEGV, &catch, NULL);
   cl_platform_id platform;
-  cl_device_id d;
+  cl_device_id d, every[8];
   cl_uint n;
   size_t size;
   char space[4096];
   must(clGetPlatformIDs(1, &platform, NULL), "platform");
-  must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &d, NULL), "device");
-  cl_context c = clCreateContext(NULL, 1, &d, NULL, NULL, &e), c2 = clCreateContext(NULL, 1, &d, NULL, NULL, &e);
+  must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 8, every, &n), "device");
+  d = every[0], n = argc > 1 && !strcmp(argv[1], "all") ? n : 1;
+  cl_context c = clCreateContext(NULL, n, every, NULL, NULL, &e), c2 = clCreateContext(NULL, n, every, NULL, NULL, &e);
   cl_ulong time;
   T(clGetDeviceAndHostTimer(d, NULL, NULL));
   T(clGetDeviceAndHostTimer(d, &time, NULL));
