@@ -17,11 +17,12 @@ func TestOdd(t *testing.T) {
 	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
 	odd := compiled(t, "odd", "../../shim/test/odd.c", "-rdynamic", "-l:libOpenCL.so.1")
 	standard := map[string]string{
+		"forked":   "the child 0, its parent 1\n",
 		"loose":    "mapped 5\nmapped 5\n", // PoCL waits for ever
 		"samplers": "they read 20\n",       // PoCL looks where they were
 	}
 	for _, at := range [][]string{{a.unix}, {a.tcp}, {a.unix, b.tcp}} {
-		cases, all, run := "arguments huge refused behind loose clones clocks", "", over(t, at...)
+		cases, all, run := "arguments huge refused behind loose clones clocks forked", "", over(t, at...)
 		if len(at) > 1 {
 			cases, all = cases+" samplers", "all"
 		}

@@ -102,7 +102,11 @@ void sp_gone(span *o) {
   if (context) context->holds--, sp_gone(context);
 }
 
+/* of_parent: as in api.c. */
+static bool of_parent(const void *h, int kind) { return h && sp(h)->kind == ((SPAN + kind) | PARENTS); }
+
 static cl_int retain(const void *h, int kind, cl_int invalid) {
+  if (of_parent(h, kind)) return CL_SUCCESS;
   if (!sis(h, kind)) return invalid;
   sp_enter();
   sp(h)->refs++;
@@ -111,6 +115,7 @@ static cl_int retain(const void *h, int kind, cl_int invalid) {
 }
 
 cl_int sp_release(const void *h, int kind, cl_int invalid) {
+  if (of_parent(h, kind)) return CL_SUCCESS;
   if (!sis(h, kind)) return invalid;
   if (kind == QUEUE) D.clFlush(sp(h)->in[sp(h)->node]);
   sp_enter();
@@ -277,7 +282,8 @@ static cl_int CL_API_CALL sp_clGetSamplerInfo(cl_sampler h, cl_sampler_info what
 }
 
 static void in_child(void) {
-  sp_spans = NULL; /* the parent's, as all that was made there */
+  for (span *o = sp_spans; o; o = o->next) o->kind |= PARENTS; /* else it would wait for what the parent's threads do */
+  sp_spans = NULL, told = NULL, last_told = &told;
   sp_contents_in_child(), sp_lanes_in_child(), sp_commands_in_child();
   pthread_mutex_init(&lock, NULL), pthread_cond_init(&settled, NULL);
 }

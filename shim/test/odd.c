@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@ static cl_context context;
 static cl_device_id first, last;
 static cl_command_queue queue, other; /* of these */
 static cl_program program;
+static bool all; /* devices are in a context */
 
 static void must(cl_int e, const char *what) {
   if (e == CL_SUCCESS) return;
@@ -30,7 +32,7 @@ static const char *text =
     "kernel void look(read_only image2d_t i, sampler_t s, global int *a) { a[0] = read_imagei(i, s, (int2)(-1, 0)).x; }"
     "kernel void through(global int *global *a) { a[0][0] += 1; }";
 
-static void start(bool all) {
+static void start(void) {
   cl_device_id devices[8];
   cl_uint n = 1;
   cl_platform_id platform;
@@ -226,14 +228,46 @@ static void clocks(void) {
   printf("told %d\n", told);
 }
 
+/* A child of fork is refused what its parent has made, also what waits for the parent. */
+static void forked(void) {
+  cl_int e, v = 1;
+  cl_mem m = buffer(64);
+  cl_event gate = clCreateUserEvent(context, &e), done;
+  must(e, "event");
+  must(clEnqueueFillBuffer(queue, m, &v, sizeof v, 0, 64, 1, &gate, &done), "fill");
+  pid_t child = fork();
+  if (!child) {
+    int wrong = 0, status = 0;
+    close(STDERR_FILENO), alarm(20);
+    wrong += clFinish(queue) != CL_INVALID_COMMAND_QUEUE;
+    wrong += clWaitForEvents(1, &done) != CL_INVALID_EVENT;
+    wrong += clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof v, &v, 0, NULL, NULL) != CL_INVALID_COMMAND_QUEUE;
+    wrong += clSetUserEventStatus(gate, CL_COMPLETE) != CL_INVALID_EVENT;
+    clCreateBuffer(context, CL_MEM_READ_WRITE, 64, NULL, &status), wrong += status != CL_INVALID_CONTEXT;
+    wrong += clRetainMemObject(m) != CL_SUCCESS, wrong += clReleaseMemObject(m) != CL_SUCCESS, wrong += clReleaseEvent(done) != CL_SUCCESS;
+    wrong += clReleaseCommandQueue(queue) != CL_SUCCESS, wrong += clReleaseContext(context) != CL_SUCCESS;
+    start();
+    cl_mem own = buffer(sizeof v);
+    must(clEnqueueWriteBuffer(queue, own, CL_TRUE, 0, sizeof v, &v, 0, NULL, NULL), "write"), v = 0;
+    must(clEnqueueReadBuffer(other, own, CL_TRUE, 0, sizeof v, &v, 0, NULL, NULL), "read");
+    _exit(10 * (v != 1) + wrong);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  must(clSetUserEventStatus(gate, CL_COMPLETE), "set"), must(clWaitForEvents(1, &done), "wait"), v = 0;
+  must(clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof v, &v, 0, NULL, NULL), "read");
+  printf("the child %d, its parent %d\n", status, v);
+}
+
 int main(int n, char **args) {
   const struct {
     const char *name;
     void (*run)(void);
-  } all[] = {{"arguments", arguments}, {"huge", huge}, {"refused", refused}, {"behind", behind}, {"loose", loose}, {"samplers", samplers}, {"clones", clones}, {"clocks", clocks}};
+  } cases[] = {{"arguments", arguments}, {"huge", huge}, {"refused", refused}, {"behind", behind}, {"loose", loose}, {"samplers", samplers}, {"clones", clones}, {"clocks", clocks}, {"forked", forked}};
   alarm(60);
-  start(n > 2 && !strcmp(args[2], "all"));
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (n > 1 && !strcmp(args[1], all[i].name)) all[i].run();
+  all = n > 2 && !strcmp(args[2], "all");
+  start();
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    if (n > 1 && !strcmp(args[1], cases[i].name)) cases[i].run();
   return 0;
 }
