@@ -82,6 +82,20 @@ static void forget_facts(object *o) {
   for (fact *f; (f = o->facts);) o->facts = f->next, free(f->a.data), free(f);
 }
 
+/* yp_keep_sampler has a sampler stay while it is an argument of a kernel: the program may release it before, and drivers forget
+ * what was released. NULL: the argument is none. */
+void yp_keep_sampler(object *kernel, cl_uint i, object *sampler) {
+  object ***list = &kernel->u.kernel.samplers, *was = NULL;
+  pthread_mutex_lock(&objects);
+  if (!*list && sampler) *list = calloc(kernel->u.kernel.args, sizeof **list);
+  if (*list) was = (*list)[i], (*list)[i] = sampler;
+  if (*list && sampler) sampler->children++;
+  if (was) was->children--;
+  const bool last = was && yp_refs(was) == 0 && was->children == 0;
+  pthread_mutex_unlock(&objects);
+  if (last) yp_destroy(was);
+}
+
 /* yp_destroy frees what nothing points to any more, and then what only it pointed to. */
 void yp_destroy(object *o) {
   object *context = NULL, *device = NULL; /* a queue's */
@@ -96,13 +110,14 @@ void yp_destroy(object *o) {
       yp_post(o->kind == QUEUE);
     }
     if (o->kind == MEM || o->kind == SVM) yp_mem_gone(o);
+    for (cl_uint i = 0; o->kind == KERNEL && o->u.kernel.samplers && i < o->u.kernel.args; i++) yp_keep_sampler(o, i, NULL);
     pthread_mutex_lock(&objects);
     free(o->properties);
     forget_facts(o);
     if (o->kind == CONTEXT) context = o; /* the last, as it points to nothing */
     if (o->kind == QUEUE) device = o->u.queue.device;
     if (o->kind == PROGRAM) free(o->u.program.text);
-    if (o->kind == KERNEL) free(o->u.kernel.classes);
+    if (o->kind == KERNEL) free(o->u.kernel.classes), free(o->u.kernel.samplers);
     object **at = place(o);
     while (*at != o) at = &(*at)->next;
     *at = o->next;

@@ -101,6 +101,7 @@ struct object {
     struct {
       cl_uint args;
       char *classes; /* one letter for each argument, as the worker found it */
+      object **samplers; /* that arguments are, or NULL: there was none yet */
     } kernel;
     struct {
       cl_command_type type;
@@ -131,6 +132,7 @@ object *yp_find_object(const void *p); /* NULL: there is none at that address, w
 bool yp_in_context(const object *context, const void *device);
 object *yp_new(int kind, object *parent, object *context);
 void yp_destroy(object *o);
+void yp_keep_sampler(object *kernel, cl_uint i, object *sampler);
 static inline object *obj(const void *handle) { return (object *)handle; }
 bool yp_is_not(const object *o, int kind);
 static inline bool is(const void *handle, int kind) { return handle && (obj(handle)->kind == kind || yp_is_not(obj(handle), kind)); }

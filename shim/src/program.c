@@ -335,6 +335,7 @@ static cl_kernel CL_API_CALL yp_clCloneKernel(cl_kernel k, cl_int *err) {
   cl_int bad = yp_status(o->node, OP_clone_kernel, obj(k)->id, o->id);
   if (bad) yp_destroy(o), o = NULL;
   else describe_kernel(o, obj(k)->u.kernel.classes, obj(k)->u.kernel.args);
+  for (cl_uint i = 0; o && obj(k)->u.kernel.samplers && i < o->u.kernel.args; i++) yp_keep_sampler(o, i, obj(k)->u.kernel.samplers[i]);
   if (err) *err = bad;
   return (cl_kernel)o;
 }
@@ -375,7 +376,9 @@ static cl_int CL_API_CALL yp_clSetKernelArg(cl_kernel h, cl_uint index, size_t s
   yp_proof();
   if (how == ARG_HANDLE) yp_word(id);
   else if (how == ARG_VALUE) yp_bytes(value, size);
-  return yp_end();
+  cl_int bad = yp_end();
+  if (!bad && (class == 's' || k->u.kernel.samplers)) yp_keep_sampler(k, index, class == 's' ? obj(*(void *const *)value) : NULL);
+  return bad;
 }
 
 static cl_int CL_API_CALL yp_clGetKernelInfo(cl_kernel h, cl_kernel_info what, size_t size, void *value, size_t *got) {
