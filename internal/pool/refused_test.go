@@ -133,8 +133,8 @@ func TestReplay(t *testing.T) {
 	}{
 		"a group's proof":   {hello, wire.ControlHello + `{"op":"hello","group":"a","mac":"`, "client refused"},
 		"and its request":   {asked.String(), wire.ControlHello + `{"op":"hello","group":"a","mac":"`, "client refused"},
-		"a program's proof": {said.String()[:len(wire.DataGreeting)+wire.TaskIDSize+wire.MACSize], wire.DataGreeting + task.ID, "task_id=" + task.ID + ` reason="no such task with this token`},
-		"and all it said":   {said.String(), wire.DataGreeting + task.ID, "task_id=" + task.ID + ` reason="no such task with this token`},
+		"a program's proof": {said.String()[:len(wire.DataGreeting)+wire.TaskIDSize+wire.MACSize], wire.DataGreeting + task.ID, "task_id=" + task.ID + ` reason="the pool node has no such task with this token`},
+		"and all it said":   {said.String(), wire.DataGreeting + task.ID, "task_id=" + task.ID + ` reason="the pool node has no such task with this token`},
 	} {
 		if !strings.HasPrefix(c.said, c.begins) {
 			t.Fatalf("%s: what was written down begins with %.100q", what, c.said)
