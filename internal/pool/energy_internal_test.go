@@ -11,6 +11,8 @@ import (
 	"testing/quick"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool/between"
 )
@@ -149,5 +151,29 @@ func TestPowercap(t *testing.T) {
 	counter(t, filepath.Join(dir, "intel-rapl:2"), "not a number", "5000")
 	if _, _, ok := powercap(dir); ok {
 		t.Error("a counter that cannot be read")
+	}
+}
+
+// TestEnergyAfterUpgrade: what a task used before its node was replaced is counted; it is not again
+// when the task ends, be that before anything was measured.
+func TestEnergyAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	before, k := moving(t)
+	k.account.used, k.Energy = time.Hour, 7_000
+	fd, err := unix.Dup(int(k.page.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, _ := moving(t)
+	after.tasks, after.devices = map[string]*task{}, before.devices
+	h := &handover{Tasks: []handTask{{Task: k.show(), Token: k.token, Page: fd, Account: handAccount{Used: k.account.used}}}}
+	if err := after.take(h); err != nil {
+		t.Fatal(err)
+	}
+	same := after.tasks[k.ID]
+	same.device.EnergySource, same.device.Power = EnergyModel, 100_000
+	same.settle(time.Hour + 500*time.Millisecond)
+	if same.Energy != 57_000 {
+		t.Errorf("it has %d mJ, want 50,000 more than the 7,000 of before", same.Energy)
 	}
 }

@@ -102,6 +102,16 @@ func (n *Node) counts(d *device) bool {
 	return n.devices[i] == d || tasks > 0
 }
 
+// counted says how much of its device's time a task has used whose energy is counted, as
+// what it used elsewhere or before the node was replaced. The caller has the lock.
+func (t *task) counted(busy time.Duration) {
+	m := &t.device.meter
+	if m.busy == nil {
+		m.busy = map[*task]time.Duration{}
+	}
+	m.busy[t] = busy
+}
+
 // settle adds what a task that ends used since it was last counted, by what its
 // device draws. The caller has the lock.
 func (t *task) settle(busy time.Duration) {

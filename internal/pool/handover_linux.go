@@ -569,6 +569,7 @@ func (n *Node) take(h *handover) error {
 		}
 		c := x.Account
 		t.account = account{credit: c.Credit, used: c.Used, at: h.here(c.At), active: h.here(c.Active), virtual: c.Virtual, quota: n.quotaOf(t.Group)}
+		t.counted(c.Used)
 		for _, w := range x.Workers {
 			if err := n.takeWorker(h, t, w); err != nil {
 				return fmt.Errorf("task %s: %w", t.ID, err)

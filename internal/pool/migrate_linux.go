@@ -579,9 +579,7 @@ func (n *Node) arrive(g *Group, t *task, now *adoption) (reply, error) {
 		n.resizeLocked(t, compute, memory)
 		t.device.turns.spent(&t.account, now.Task.Busy-t.Busy)
 		t.Energy = now.Task.Energy
-		if m := &t.device.meter; m.busy != nil { // what it drew there is not drawn here
-			m.busy[t] = now.Task.Busy
-		}
+		t.counted(now.Task.Busy)
 	}
 	if old := n.tasks[t.ID]; old != nil {
 		n.departLocked(old, "")
