@@ -91,6 +91,9 @@ func poolLogCommand(c *cli) *cobra.Command {
 			if format == "" && path != "" {
 				format = "text"
 			}
+			if pagers := given(cmd, "limit", "all", "page-token"); format != "" && len(pagers) > 0 {
+				return usagef("%s does not go with --format and --file: the newest 20000 entries that match are written", pagers[0])
+			}
 			kind, err := enumFlag("--format", format, poolv1.ExportPoolLogsRequest_Format_value, "FORMAT_")
 			if err != nil {
 				return err

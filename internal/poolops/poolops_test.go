@@ -444,10 +444,35 @@ func TestStatistics(t *testing.T) {
 		if q := st.Queueing; len(q) != 1 || q[0].Requested != 1 || q[0].Placed != 1 || q[0].Ended != 1 || q[0].Failed != 0 {
 			t.Errorf("queueing is %+v", q)
 		}
-		if _, err := w.Statistics(w.admin, w.clock.Now(), w.clock.Now().Add(-time.Hour)); fault.KindOf(err) != fault.Invalid {
+		if _, err := w.Statistics(w.admin, w.clock.Now(), w.clock.Now().Add(-time.Hour)); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), "after from (2026-03-01T09:00:20Z), and at most 366 days after it, got 2026-03-01T08:00:20Z") {
 			t.Errorf("a time that ends before it begins: %v", err)
 		}
 		w.reports()
+	})
+}
+
+// Of cards of one program that end because another does, what counts is why that did.
+func TestStatisticsOfCards(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		for _, node := range []string{"n1", "n2"} {
+			w.join(node)
+		}
+		for _, reason := range []string{"its client ended the connection", "its client ended the connection", "the pool node stops"} {
+			x, err := w.pools.Request(w.ann, pools.Request{Group: "team", Compute: 10, Memory: 100, Cards: 2, Across: true})
+			must(t, err)
+			w.clock.add(time.Second)
+			w.report(x.Node, pool.Task{Slice: x.ID})
+			must(t, w.says(x.Node, pool.Report{Boot: "b", Ended: []pool.EndedTask{{Slice: x.ID, Reason: reason}}}))
+		}
+		st, err := w.Statistics(w.admin, time.Time{}, w.clock.Now().Add(time.Second))
+		must(t, err)
+		if want := []poolops.Reason{{"its client ended the connection", 4}, {"the pool node stops", 2}}; !slices.Equal(st.Reasons, want) {
+			t.Errorf("slices ended for %v, want %v", st.Reasons, want)
+		}
+		if q := st.Queueing; len(q) != 1 || q[0].Ended != 6 || q[0].Failed != 2 {
+			t.Errorf("queueing is %+v", q)
+		}
 	})
 }
 

@@ -243,7 +243,7 @@ func (s *Service) Statistics(ctx context.Context, from, to time.Time) (out *Stat
 	}
 	var c core.Check
 	if d := to.Sub(from); d <= 0 || d > mostDays*24*time.Hour {
-		c.Add("to", "must be after from, and at most %d days after it", mostDays)
+		c.Add("to", "must be after from (%s), and at most %d days after it, got %s", from.UTC().Format(time.RFC3339), mostDays, to.UTC().Format(time.RFC3339))
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -350,7 +350,7 @@ func (s *Statistics) queue(list []*pools.Slice) {
 			if x.Failed() {
 				q.Failed++
 			}
-			reasons[x.Reason]++
+			reasons[x.Cause()]++
 		}
 	}
 	for id, q := range groups {

@@ -123,8 +123,11 @@ func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*D
 	}
 	var best *Device
 	why := fault.New(fault.NotFound, "pool node %s has no device of the model %s with the driver %s", node, now.Model, now.Driver)
-	if device != "" {
+	switch {
+	case device != "" && (node != x.Node || device != x.Device):
 		why = fault.New(fault.NotFound, "pool node %s has no device %q", node, device)
+	case node == x.Node:
+		why = fault.New(fault.Conflict, "slice %s is on device %s of pool node %s already, which has no other of the model %s with the driver %s", x.ID, x.Device, node, now.Model, now.Driver)
 	}
 	for _, d := range to.Devices {
 		switch left := d.ComputeLimit - d.ComputeLent; {

@@ -142,15 +142,26 @@ func possible(s *Slice, cards int64, g *Group, nodes []*Node, base Policy) error
 			}
 		}
 	}
+	model := "" // that is wanted
+	if s.Model != "" {
+		model = fmt.Sprintf(" of the model %q", s.Model)
+	}
 	switch {
 	case !kind && s.WantNode != "":
-		return fault.New(fault.NotFound, "group %s has no such device on pool node %q: model %q, device %q, api %s", g.ID, s.WantNode, s.Model, s.WantDevice, s.API)
+		which := "api " + s.API
+		if s.WantDevice != "" {
+			which = fmt.Sprintf("device %q, %s", s.WantDevice, which)
+		}
+		if s.Model != "" {
+			which = fmt.Sprintf("model %q, %s", s.Model, which)
+		}
+		return fault.New(fault.NotFound, "group %s has no such device on pool node %q: %s", g.ID, s.WantNode, which)
 	case !kind && s.API != pool.OpenCL:
-		return fault.New(fault.NotFound, "group %s has no device of the api %s and the model %q", g.ID, s.API, s.Model)
+		return fault.New(fault.NotFound, "group %s has no device of the api %s%s", g.ID, s.API, model)
 	case !kind && cuda:
-		return fault.New(fault.NotFound, "group %s has no device of OpenCL of the model %q, but one of CUDA: ask for the api cuda", g.ID, s.Model)
+		return fault.New(fault.NotFound, "group %s has no device of OpenCL%s, but one of CUDA: ask for the api cuda", g.ID, model)
 	case !kind:
-		return fault.New(fault.NotFound, "group %s has no device of the model %q", g.ID, s.Model)
+		return fault.New(fault.NotFound, "group %s has no device%s", g.ID, model)
 	case !mode && s.Physical:
 		return fault.New(fault.NotFound, "no device that is allowed is lent whole: the virtualization of all is on")
 	case !mode:

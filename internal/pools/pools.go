@@ -48,6 +48,7 @@
 package pools
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -287,6 +288,16 @@ func (g *Group) check() error {
 		}
 		for _, v := range x.list {
 			c.Text(x.path, v, true, 128, 0)
+		}
+	}
+	for i, v := range g.Members {
+		node, device, of := strings.Cut(v, "/")
+		var parts core.Check
+		if parts.ID("node", node); of {
+			parts.ID("device", device)
+		}
+		if v != "" && parts.Err() != nil {
+			c.Add(fmt.Sprintf("group.members[%d]", i), "must be NODE or NODE/DEVICE, got %q", clip(v))
 		}
 	}
 	c.Range("group.compute_limit_percent", g.ComputeLimit, 0, 1_000_000_000)

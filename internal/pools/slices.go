@@ -554,7 +554,7 @@ func (s *Service) endTx(ctx context.Context, tx *db.Tx, x *Slice, reason string)
 		return err
 	}
 	for _, o := range others {
-		if err := s.endOneTx(ctx, tx, o, fmt.Sprintf("slice %s of the same program ended: %s", x.ID, reason)); err != nil {
+		if err := s.endOneTx(ctx, tx, o, "slice "+x.ID+ofProgram+reason); err != nil {
 			return err
 		}
 	}

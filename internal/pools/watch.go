@@ -109,8 +109,21 @@ func (s *Slice) asked() string {
 	return out
 }
 
+// ofProgram is in why a slice ended that had others of its program beside it.
+const ofProgram = " of the same program ended: "
+
+// Cause is why a slice ended; of one that ended because another of its program did,
+// why that one had.
+func (s *Slice) Cause() string {
+	if _, cause, found := strings.Cut(s.Reason, ofProgram); found {
+		return cause
+	}
+	return s.Reason
+}
+
 // Failed reports whether a slice ended by what went wrong around it: not by its
 // program, its user or its limits.
 func (s *Slice) Failed() bool {
-	return s.State == Ended && (strings.HasSuffix(s.Reason, " is gone") || strings.HasPrefix(s.Reason, "nobody came") || s.Reason == "the pool node stops")
+	why := s.Cause()
+	return s.State == Ended && (strings.HasSuffix(why, " is gone") || strings.HasPrefix(why, "nobody came") || why == "the pool node stops")
 }

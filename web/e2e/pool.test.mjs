@@ -1,5 +1,6 @@
 // The accelerator pool in a real browser: a node with the devices of this machine, and
 // those that a stand-in of the driver of CUDA plays.
+import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -93,6 +94,28 @@ describe("accelerator pool", { skip, timeout: 900_000 }, () => {
     await p.named();
     await p.dialog().getByTestId("save").click();
     await p.row("team").getByText("default").waitFor();
+  });
+
+  test("one that is there is edited, not made again", async (t) => {
+    if (missing) return t.skip(missing);
+    await page.getByTestId("new-pool-groups").click();
+    await p.dialog().getByLabel("Group", { exact: true }).fill("team");
+    await p.dialog().getByTestId("save").click();
+    await p.dialog().getByText("team is there already").waitFor();
+    await p.dialog().getByRole("button", { name: "Close" }).click();
+    await p.row("team").getByRole("button", { name: "Edit team" }).click();
+    assert.equal(await p.dialog().getByLabel("Group", { exact: true }).isDisabled(), true);
+    await p.dialog().getByLabel("Percent of all its slices together").fill("400");
+    await p.shot("pool-group-edit");
+    await p.dialog().getByTestId("save").click();
+    await p.row("team").getByText("/ 400 %").waitFor();
+    await p.row("team").getByText("default").waitFor();
+    await tab("Specifications");
+    await p.row("quarter").getByRole("button", { name: "Edit quarter" }).click();
+    await p.dialog().getByLabel("Fen for a whole device").fill("7");
+    await p.dialog().getByTestId("save").click();
+    await p.row("quarter").getByText("7", { exact: true }).waitFor();
+    await p.row("quarter").getByText("25 %").waitFor();
   });
 
   test("what is held and what waits is shown, and room that is made is given", async (t) => {

@@ -168,11 +168,10 @@ func (m *Membership) Tell(client poolv1connect.PoolServiceClient, version string
 		}
 		res, err := client.ReportNode(ctx, req)
 		if err != nil {
-			kind := fault.Unavailable
 			if connect.CodeOf(err) == connect.CodeUnauthenticated {
-				kind = fault.Unauthenticated
+				return pool.Wanted{}, fault.Wrap(fault.Unauthenticated, err, "pool node %s is not in the pool of %s any more: it was drained, or another joined by its name; --join with a new --token has it join again", m.Node, m.Platform)
 			}
-			return pool.Wanted{}, fault.Wrap(kind, err, "the platform did not take the report of pool node %s", m.Node)
+			return pool.Wanted{}, fault.Wrap(fault.Unavailable, err, "the platform did not take the report of pool node %s", m.Node)
 		}
 		w := pool.Wanted{End: res.End}
 		for _, x := range res.Slices {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"unicode"
@@ -14,6 +15,7 @@ import (
 
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
+	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
 )
 
@@ -33,6 +35,23 @@ func (h *hears) ReportNode(_ context.Context, r *poolv1.ReportNodeRequest) (*poo
 func (h *hears) TellNode(_ context.Context, r *poolv1.TellNodeRequest) (*poolv1.TellNodeResponse, error) {
 	h.last = r
 	return nil, connect.NewError(connect.CodeUnavailable, nil)
+}
+
+// drained is a platform whose pool the node has left.
+type drained struct{ hears }
+
+func (d *drained) ReportNode(context.Context, *poolv1.ReportNodeRequest) (*poolv1.ReportNodeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnauthenticated, errors.New("there is no such node"))
+}
+
+// TestReportOfDrained: a node that was drained says that, and how it comes back.
+func TestReportOfDrained(t *testing.T) {
+	t.Parallel()
+	m := &Membership{Node: "n1", Secret: "00", Platform: "http://10.0.0.1:8180"}
+	_, err := m.Tell(&drained{}, "v")(t.Context(), pool.Report{Boot: "b", Sequence: 1}, 0)
+	if fault.KindOf(err) != fault.Unauthenticated || !strings.Contains(err.Error(), "pool node n1 is not in the pool of http://10.0.0.1:8180 any more: it was drained") {
+		t.Errorf("a node that was drained says %v", err)
+	}
 }
 
 // TestReportOfAnything: whatever drivers and other programs say, what a node tells its

@@ -127,7 +127,7 @@ func (f *Filter) check() error {
 	var c core.Check
 	c.Range("level", int64(f.Level), 0, int64(Error))
 	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
-		c.Add("to", "must be after from")
+		c.Add("to", "must be after from (%s), got %s", f.From.UTC().Format(time.RFC3339), f.To.UTC().Format(time.RFC3339))
 	}
 	if f.Node != "" {
 		c.ID("node_id", f.Node)

@@ -2,6 +2,7 @@ import { Code, ConnectError, createClient, createRouterTransport } from "@connec
 import { describe, expect, test } from "vitest";
 import { badRequest } from "../dev/fixture";
 import { JobService } from "../gen/yunhe/jobs/v1/jobs_pb";
+import { PoolService } from "../gen/yunhe/pool/v1/pool_pb";
 import { fieldPath, isUnauthenticated, isUnreachable, messageOf, violationsOf } from "./errors";
 import { formField } from "./jobform";
 
@@ -25,6 +26,16 @@ describe("field violations", () => {
       { field: "job.tasks[1].name", description: "is empty" },
       { field: "job.max_retries", description: "101 is more than 100" },
     ]);
+  });
+
+  test("are of a number that is too large to be sent", async () => {
+    const transport = createRouterTransport(({ service }) => service(PoolService, { setSliceSpec: () => ({}) }));
+    const error = await createClient(PoolService, transport)
+      .setSliceSpec({ specId: "a", spec: { memoryMib: 10n ** 20n } })
+      .catch((e: unknown) => e);
+    const description = "must be at most 9223372036854775807, got 100000000000000000000";
+    expect(violationsOf(error)).toEqual([{ field: "memory_mib", description }]);
+    expect(messageOf(error)).toBe(`memory_mib: ${description}`);
   });
 
   test("are none in other errors", () => {

@@ -14,6 +14,8 @@ const BAD_REQUEST = "google.rpc.BadRequest";
 
 /** The field violations an error carries, in the server's order. */
 export function violationsOf(error: unknown): Violation[] {
+  const large = tooLarge(error);
+  if (large) return [large];
   if (!(error instanceof ConnectError)) return [];
   const found: Violation[] = [];
   for (const detail of error.details) {
@@ -22,6 +24,19 @@ export function violationsOf(error: unknown): Violation[] {
     }
   }
   return found;
+}
+
+// Numbers of these types hold no more; a larger one is not even sent.
+const MOST: Record<string, string> = { int32: "2147483647", int64: "9223372036854775807" };
+
+/** The number that is too large to be sent, of which Connect tells in a sentence of its own. */
+function tooLarge(error: unknown): Violation | undefined {
+  if (!(error instanceof Error)) return undefined;
+  const found = /cannot encode field \S+\.(\w+) to \w+: invalid (int32|int64): (-?)(\S+)/.exec(error.message);
+  const [, field, type, minus, digits] = found ?? [];
+  if (!field || !type) return undefined;
+  const limit = minus ? `at least -${MOST[type]}` : `at most ${MOST[type]}`;
+  return { field, description: `must be ${limit}, got ${minus}${digits}` };
 }
 
 function decodeBadRequest(bytes: Uint8Array): Violation[] {
@@ -78,6 +93,8 @@ export function isUnauthenticated(error: unknown): boolean {
 
 /** The server's sentence, without the code that Connect puts in front. */
 export function messageOf(error: unknown): string {
+  const large = tooLarge(error);
+  if (large) return `${large.field}: ${large.description}`;
   if (error instanceof ConnectError) return error.rawMessage || Code[error.code] || String(error.code);
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,50 +1,32 @@
 // The accelerator pool: its nodes and devices, what is lent and waits, and by which rules.
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import {
-  App,
-  Button,
-  Checkbox,
-  Form,
-  Input,
-  InputNumber,
-  Modal,
-  Popconfirm,
-  Radio,
-  Select,
-  Table,
-  type TableColumnsType,
-} from "antd";
-import { type ReactNode, useState } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { Button, Checkbox, Form, Grid, Modal, Popconfirm, Radio, Select, Table, type TableColumnsType } from "antd";
+import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { allPages, call } from "../api";
-import { CreateButton, Loaded, Moment, Nothing, Tag, UseBar } from "../components/bits";
+import { Loaded, Moment, Nothing, Tag, UseBar } from "../components/bits";
 import { PagedTable, usePaged } from "../components/Pager";
 import { TabbedPage } from "../components/TabbedPage";
-import { useServerErrors } from "../components/useServerErrors";
 import {
   type PoolDevice,
-  type PoolGroup,
   type PoolNode,
   PoolNode_Mode,
   PoolPolicy_Local,
   PoolPolicy_Spread,
   type Slice,
   Slice_State,
-  type SliceSpec,
   SetPoolDeviceRequest_Virtualization as Virtualization,
 } from "../gen/yunhe/pool/v1/pool_pb";
-import { messageOf } from "../lib/errors";
 import { formatBytes, formatMillis, NONE } from "../lib/format";
+import { EVERY_MS, MIB, share, useChange } from "../lib/pool";
 import type { Tone } from "../lib/states";
 import { useClients, useSession } from "../session";
 import { Components } from "./pool/Components";
 import { DevicePower } from "./pool/DevicePower";
 import { Logs } from "./pool/Logs";
 import { PoolAlarms } from "./pool/PoolAlarms";
+import { Groups, Specs } from "./pool/Records";
 import { Statistics } from "./pool/Statistics";
-
-const EVERY_MS = 3000;
-const MIB = 2n ** 20n;
 
 export function Pool() {
   const { t } = useTranslation();
@@ -60,17 +42,6 @@ export function Pool() {
     { key: "statistics", label: t("poolops.statistics"), children: <Statistics /> },
   ];
   return <TabbedPage title={t("nav.pool")} sub={t("pool.sub")} tabs={tabs} />;
-}
-
-/** Does something to the pool, and has what shows it read again. */
-function useChange<T>(change: (x: T) => Promise<unknown>) {
-  const client = useQueryClient();
-  const { message } = App.useApp();
-  return useMutation({
-    mutationFn: change,
-    onSuccess: () => client.invalidateQueries({ queryKey: ["pool"] }),
-    onError: (e) => void message.error(messageOf(e)),
-  });
 }
 
 /** By what programs use a device. */
@@ -101,6 +72,8 @@ function Nodes() {
   const { t } = useTranslation();
   const { pool } = useClients();
   const { can } = useSession();
+  // What is beside the table's other columns would cover them on a phone.
+  const wide = Grid.useBreakpoint().lg;
   const list = useQuery({
     queryKey: ["pool", "nodes"],
     queryFn: async ({ signal }) => (await pool.listPoolNodes({}, call(signal))).nodes,
@@ -224,7 +197,7 @@ function Nodes() {
       key: "actions",
       width: 300,
       align: "right",
-      fixed: "right",
+      ...(wide && { fixed: "right" }),
       render: (_, { node: n, device: d, first }) => (
         <div className="yh-row yh-row-end yh-row-wrap">
           {d && (
@@ -533,292 +506,6 @@ function Move({ slice, done }: { slice: Slice; done: () => void }) {
         {t("pool.migrate")}
       </Button>
     </Form>
-  );
-}
-
-const share = (percent: bigint, weighted: boolean, weight: string) =>
-  weighted ? `${percent} % ${weight}` : `${percent} %`;
-
-/** A list of things that are made, replaced and deleted. */
-function Records<T extends object>(props: {
-  list: ReturnType<typeof useQuery<T[]>>;
-  columns: TableColumnsType<T>;
-  id: (x: T) => string;
-  testId: string;
-  create: string;
-  empty: string;
-  remove: (id: string) => Promise<unknown>;
-  form: (done: () => void) => ReactNode;
-}) {
-  const { t } = useTranslation();
-  const { can } = useSession();
-  const [open, setOpen] = useState(false);
-  const remove = useChange(props.remove);
-  const write = can("scheduler.write");
-  const columns = [...props.columns];
-  if (write)
-    columns.push({
-      key: "actions",
-      width: 100,
-      align: "right",
-      render: (_, x) => (
-        <Popconfirm
-          title={t("pool.deleteTitle", { name: props.id(x) })}
-          okText={t("common.delete")}
-          okButtonProps={{ danger: true }}
-          onConfirm={() => remove.mutate(props.id(x))}
-        >
-          <Button size="small" type="text" danger>
-            {t("common.delete")}
-          </Button>
-        </Popconfirm>
-      ),
-    });
-  return (
-    <>
-      {write && (
-        <div className="yh-tab-actions">
-          <CreateButton text={props.create} onClick={() => setOpen(true)} testId={`new-${props.testId}`} />
-        </div>
-      )}
-      <Loaded query={props.list} rows={3}>
-        {(data) => (
-          <Table
-            size="small"
-            rowKey={props.id}
-            columns={columns}
-            dataSource={data}
-            tableLayout="fixed"
-            scroll={{ x: 900 }}
-            pagination={false}
-            data-testid={props.testId}
-            locale={{ emptyText: <Nothing text={props.empty} /> }}
-          />
-        )}
-      </Loaded>
-      <Modal open={open} onCancel={() => setOpen(false)} footer={null} title={props.create} destroyOnHidden>
-        {open && props.form(() => setOpen(false))}
-      </Modal>
-    </>
-  );
-}
-
-function Specs() {
-  const { t } = useTranslation();
-  const { pool } = useClients();
-  const list = useQuery({
-    queryKey: ["pool", "specs"],
-    queryFn: async ({ signal }) => (await pool.listSliceSpecs({}, call(signal))).specs,
-    refetchInterval: EVERY_MS,
-  });
-  const columns: TableColumnsType<SliceSpec> = [
-    { title: t("pool.spec"), key: "spec", render: (_, x) => <b>{x.specId}</b> },
-    {
-      title: t("pool.share"),
-      key: "share",
-      width: 130,
-      align: "right",
-      render: (_, x) => <span className="yh-num">{share(x.computePercent, x.weighted, t("pool.weight"))}</span>,
-    },
-    {
-      title: t("pool.size"),
-      key: "size",
-      width: 130,
-      align: "right",
-      render: (_, x) => <span className="yh-num">{formatBytes(x.memoryMib * MIB)}</span>,
-    },
-    { title: t("pool.model"), key: "model", width: 200, ellipsis: true, render: (_, x) => x.model || NONE },
-    {
-      title: t("pool.price"),
-      key: "price",
-      width: 260,
-      align: "right",
-      render: (_, x) => <span className="yh-num">{String(x.priceFen)}</span>,
-    },
-  ];
-  return (
-    <Records
-      list={list}
-      columns={columns}
-      id={(x) => x.specId}
-      testId="slice-specs"
-      create={t("pool.newSpec")}
-      empty={t("pool.noSpecs")}
-      remove={(specId) => pool.deleteSliceSpec({ specId }, call())}
-      form={(done) => (
-        <RecordForm
-          prefix="spec"
-          done={done}
-          start={{ computePercent: 25, memoryMib: 1024, priceFen: 0 }}
-          save={(v) => {
-            const specId = String(v.specId ?? "").trim();
-            return pool.setSliceSpec(
-              {
-                specId,
-                spec: {
-                  computePercent: whole(v.computePercent),
-                  memoryMib: whole(v.memoryMib),
-                  model: String(v.model ?? "").trim(),
-                  priceFen: whole(v.priceFen),
-                },
-              },
-              call(),
-            );
-          }}
-        >
-          <Form.Item name="specId" label={t("pool.spec")} rules={[{ required: true }]}>
-            <Input maxLength={32} />
-          </Form.Item>
-          <Amount name="computePercent" label={t("pool.percent")} />
-          <Amount name="memoryMib" label={t("pool.mib")} />
-          <Form.Item name="model" label={t("pool.model")} extra={t("pool.modelHelp")}>
-            <Input maxLength={100} />
-          </Form.Item>
-          <Amount name="priceFen" label={t("pool.price")} />
-        </RecordForm>
-      )}
-    />
-  );
-}
-
-type Values = Record<string, number | string | string[] | undefined>;
-
-const whole = (n: Values[string]) => BigInt(Math.round(Number(n ?? 0)));
-const texts = (list: Values[string]) => (Array.isArray(list) ? list : []);
-
-function Amount({ name, label }: { name: string; label: string }) {
-  return (
-    <Form.Item name={name} label={label}>
-      <InputNumber min={0} precision={0} className="yh-w-200" />
-    </Form.Item>
-  );
-}
-
-function RecordForm(props: {
-  prefix: string;
-  start: Values;
-  save: (v: Values) => Promise<unknown>;
-  done: () => void;
-  children: ReactNode;
-}) {
-  const { t } = useTranslation();
-  const client = useQueryClient();
-  const [form] = Form.useForm<Values>();
-  const errors = useServerErrors(form, props.prefix, (path) => path.slice(0, 1));
-  const save = useMutation({
-    mutationFn: props.save,
-    onSuccess: async () => {
-      props.done();
-      await client.invalidateQueries({ queryKey: ["pool"] });
-    },
-    onError: errors.show,
-  });
-  return (
-    <Form
-      form={form}
-      layout="vertical"
-      initialValues={props.start}
-      onFinish={(v) => {
-        errors.show(undefined);
-        save.mutate(v);
-      }}
-    >
-      {errors.alert}
-      {props.children}
-      <Button type="primary" htmlType="submit" loading={save.isPending} data-testid="save">
-        {t("common.save")}
-      </Button>
-    </Form>
-  );
-}
-
-function Groups() {
-  const { t } = useTranslation();
-  const { pool } = useClients();
-  const list = useQuery({
-    queryKey: ["pool", "groups"],
-    queryFn: async ({ signal }) => (await pool.listPoolGroups({}, call(signal))).groups,
-    refetchInterval: EVERY_MS,
-  });
-  const of = (ids: string[]) => ids.join(" ") || t("pool.all");
-  const columns: TableColumnsType<PoolGroup> = [
-    { title: t("pool.group"), key: "group", width: 140, ellipsis: true, render: (_, g) => <b>{g.groupId}</b> },
-    { title: t("pool.tenants"), key: "tenants", ellipsis: true, render: (_, g) => g.tenantIds.join(" ") || NONE },
-    { title: t("pool.users"), key: "users", ellipsis: true, render: (_, g) => of(g.userIds) },
-    { title: t("pool.members"), key: "members", ellipsis: true, render: (_, g) => of(g.members) },
-    {
-      title: t("pool.compute"),
-      key: "compute",
-      width: 140,
-      align: "right",
-      render: (_, g) => (
-        <span className="yh-num">
-          {`${g.computeLentPercent} %`}
-          {g.computeLimitPercent > 0n && <em className="yh-of"> / {`${g.computeLimitPercent} %`}</em>}
-        </span>
-      ),
-    },
-    {
-      title: t("pool.memory"),
-      key: "memory",
-      width: 170,
-      align: "right",
-      render: (_, g) => (
-        <span className="yh-num">
-          {formatBytes(g.memoryLentMib * MIB)}
-          {g.memoryLimitMib > 0n && <em className="yh-of"> / {formatBytes(g.memoryLimitMib * MIB)}</em>}
-        </span>
-      ),
-    },
-  ];
-  const names = (name: string, label: string, extra?: string) => (
-    <Form.Item name={name} label={label} extra={extra}>
-      <Select mode="tags" open={false} suffixIcon={null} tokenSeparators={[",", " "]} />
-    </Form.Item>
-  );
-  return (
-    <Records
-      list={list}
-      columns={columns}
-      id={(g) => g.groupId}
-      testId="pool-groups"
-      create={t("pool.newGroup")}
-      empty={t("pool.noGroups")}
-      remove={(groupId) => pool.deletePoolGroup({ groupId }, call())}
-      form={(done) => (
-        <RecordForm
-          prefix="group"
-          done={done}
-          start={{ tenantIds: ["default"], computeLimitPercent: 0, memoryLimitMib: 0, maxPriority: 0 }}
-          save={(v) =>
-            pool.setPoolGroup(
-              {
-                groupId: String(v.groupId ?? "").trim(),
-                group: {
-                  tenantIds: texts(v.tenantIds),
-                  userIds: texts(v.userIds),
-                  members: texts(v.members),
-                  computeLimitPercent: whole(v.computeLimitPercent),
-                  memoryLimitMib: whole(v.memoryLimitMib),
-                  maxPriority: Number(v.maxPriority ?? 0),
-                },
-              },
-              call(),
-            )
-          }
-        >
-          <Form.Item name="groupId" label={t("pool.group")} rules={[{ required: true }]}>
-            <Input maxLength={32} />
-          </Form.Item>
-          {names("tenantIds", t("pool.tenants"))}
-          {names("userIds", t("pool.users"), t("pool.usersHelp"))}
-          {names("members", t("pool.members"), t("pool.membersHelp"))}
-          <Amount name="computeLimitPercent" label={t("pool.limit")} />
-          <Amount name="memoryLimitMib" label={t("pool.memoryLimit")} />
-          <Amount name="maxPriority" label={t("pool.maxPriority")} />
-        </RecordForm>
-      )}
-    />
   );
 }
 

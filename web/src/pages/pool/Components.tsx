@@ -23,7 +23,7 @@ export function Components() {
   const { t } = useTranslation();
   const { poolOps } = useClients();
   const { can } = useSession();
-  const [chosen, setChosen] = useState<string[]>([]);
+  const [selected, setSelected] = useState<string[]>([]);
   const [open, setOpen] = useState(false);
   const [upgrading, setUpgrading] = useState(false);
   const list = useQuery({
@@ -31,6 +31,8 @@ export function Components() {
     queryFn: ({ signal }) => poolOps.listPoolComponents({}, call(signal)),
     refetchInterval: 3000,
   });
+  // A node may have left since.
+  const chosen = selected.filter((id) => list.data?.nodes.some((n) => n.nodeId === id));
   const columns: TableColumnsType<PoolNodeComponents> = [
     { title: t("poolops.node"), key: "node", width: 140, ellipsis: true, render: (_, n) => <b>{n.nodeId}</b> },
     {
@@ -110,7 +112,7 @@ export function Components() {
             data-testid="pool-components"
             rowSelection={
               can("adapters.write")
-                ? { selectedRowKeys: chosen, onChange: (keys) => setChosen(keys.map(String)) }
+                ? { selectedRowKeys: chosen, onChange: (keys) => setSelected(keys.map(String)) }
                 : undefined
             }
             locale={{ emptyText: <Nothing text={t("pool.noNodes")} /> }}

@@ -51,6 +51,10 @@ export function Logs() {
       placeholder={label}
       aria-label={label}
       onSearch={(v) => setWords((w) => ({ ...w, [name]: v.trim() }))}
+      onBlur={(e) => {
+        const v = e.target.value.trim(); // what is exported next is what the fields say
+        setWords((w) => (w[name] === v ? w : { ...w, [name]: v }));
+      }}
     />
   );
   const columns: TableColumnsType<PoolLogEntry> = [

@@ -4,7 +4,7 @@ import { App, Button, Segmented, Table, type TableColumnsType } from "antd";
 import { lazy, Suspense, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { call, saveFile } from "../../api";
-import { Loaded, Nothing } from "../../components/bits";
+import { Loaded, Moment, Nothing } from "../../components/bits";
 import {
   ExportPoolReportRequest_Format,
   ExportPoolReportRequest_Kind,
@@ -93,7 +93,18 @@ const hours = (n: bigint, per = 1) => (Number(n) / per / 3600).toFixed(3);
 const ofPercent = (n: number) => `${n.toFixed(1)} %`;
 
 /** Amounts by name; shared: beside what there was. */
-function Uses({ title, list, shared }: { title: string; list: PoolUse[]; shared?: boolean }) {
+function Uses({
+  title,
+  list,
+  shared,
+  times,
+}: {
+  title: string;
+  list: PoolUse[];
+  shared?: boolean;
+  /** The names are times. */
+  times?: boolean;
+}) {
   const { t } = useTranslation();
   const column = (label: string, of: (u: PoolUse) => string) => ({
     title: label,
@@ -103,7 +114,13 @@ function Uses({ title, list, shared }: { title: string; list: PoolUse[]; shared?
     render: (_: unknown, u: PoolUse) => <span className="yh-num">{of(u)}</span>,
   });
   const columns: TableColumnsType<PoolUse> = [
-    { title, key: "name", width: 220, ellipsis: true, render: (_, u) => <b>{u.name}</b> },
+    {
+      title,
+      key: "name",
+      width: 220,
+      ellipsis: true,
+      render: (_, u) => <b>{times ? <Moment at={stampOf(Date.parse(u.name))} /> : u.name}</b>,
+    },
     ...(shared
       ? [
           column(t("poolops.lent"), (u) => ofPercent(shares(u).lent)),
@@ -197,7 +214,7 @@ function OverTime({ statistics: s }: { statistics: PoolStatistics }) {
           />
         </Suspense>
       )}
-      <Uses title={t("poolops.overTime")} list={s.times} shared />
+      <Uses title={t("poolops.overTime")} list={s.times} shared times />
     </>
   );
 }
