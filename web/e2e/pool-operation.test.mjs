@@ -107,6 +107,9 @@ describe("operation of the accelerator pool", { skip, timeout: 900_000 }, () => 
     const csv = await saved(() => page.getByRole("button", { name: "Export CSV" }).click());
     assert.match(csv, /^time,level,source/);
     assert.match(csv, /slice ended,n1,opencl-0/);
+    await page.getByRole("searchbox", { name: "Text", exact: true }).fill("none says this"); // and no Enter
+    const none = await saved(() => page.getByRole("button", { name: "Export CSV" }).click());
+    assert.equal(none.trim().split("\n").length, 1, `what is exported is not what the fields say: ${none}`);
     await choose("Level", "Error or worse");
     await page.getByText("Nothing in the log matches").waitFor();
   });
@@ -223,6 +226,10 @@ describe("operation of the accelerator pool", { skip, timeout: 900_000 }, () => 
     const pdf = await saved(() => page.getByRole("button", { name: "Export PDF" }).click());
     assert.match(pdf, /^%PDF-1\.7/);
     await report("Operation");
+    // As all times of the console, in its reader's zone.
+    const begins = box.getByText(/\d\d-\d\d \d\d:00:00$/);
+    await begins.first().waitFor();
+    assert.equal(await box.getByText(/T\d\d:00:00Z$/).count(), 0);
     await box.getByText("Device time").first().waitFor();
   });
 

@@ -96,26 +96,55 @@ describe("accelerator pool", { skip, timeout: 900_000 }, () => {
     await p.row("team").getByText("default").waitFor();
   });
 
-  test("one that is there is edited, not made again", async (t) => {
+  test("what is there is edited, and not replaced by a new one of its name; too large a number is told at its field", async (t) => {
     if (missing) return t.skip(missing);
+    await p.rest("PUT", "/v1/pool/groups/team", {
+      tenantIds: ["default"],
+      computeLimitPercent: 90,
+      memoryLimitMib: 4096,
+      maxPriority: 7,
+    });
     await page.getByTestId("new-pool-groups").click();
     await p.dialog().getByLabel("Group", { exact: true }).fill("team");
     await p.dialog().getByTestId("save").click();
-    await p.dialog().getByText("team is there already").waitFor();
-    await p.dialog().getByRole("button", { name: "Close" }).click();
+    await p.dialog().getByText("team is there already: edit it, or choose another name").waitFor();
+    await p.close();
+    await p.row("team").getByText("90 %").waitFor();
     await p.row("team").getByRole("button", { name: "Edit team" }).click();
-    assert.equal(await p.dialog().getByLabel("Group", { exact: true }).isDisabled(), true);
-    await p.dialog().getByLabel("Percent of all its slices together").fill("400");
-    await p.shot("pool-group-edit");
+    await p.dialog().getByLabel("Highest priority").fill("99999999999");
     await p.dialog().getByTestId("save").click();
-    await p.row("team").getByText("/ 400 %").waitFor();
-    await p.row("team").getByText("default").waitFor();
+    await p.dialog().getByText("must be at most 2147483647, got 99999999999").waitFor();
+    await p.dialog().getByLabel("Highest priority").fill("8");
+    await p.dialog().getByTestId("save").click();
+    await p.dialog().waitFor({ state: "detached" });
+    const team = (await p.rest("GET", "/v1/pool/groups")).groups.find((g) => g.groupId === "team");
+    assert.deepEqual([team.computeLimitPercent, team.memoryLimitMib, team.maxPriority], ["90", "4096", 8]);
+    await p.rest("PUT", "/v1/pool/groups/team", { tenantIds: ["default"] });
+    await p.rest("PUT", "/v1/pool/specs/quarter", { computePercent: 25, memoryMib: "1024", weighted: true });
     await tab("Specifications");
+    await p.row("quarter").getByText("25 % weight").waitFor();
     await p.row("quarter").getByRole("button", { name: "Edit quarter" }).click();
-    await p.dialog().getByLabel("Fen for a whole device").fill("7");
+    await p.dialog().getByLabel("Memory in MiB").fill("2048");
     await p.dialog().getByTestId("save").click();
-    await p.row("quarter").getByText("7", { exact: true }).waitFor();
-    await p.row("quarter").getByText("25 %").waitFor();
+    await p.row("quarter").getByText("2 GiB").waitFor();
+    await p.row("quarter").getByText("25 % weight").waitFor();
+  });
+
+  test("on a phone the table of nodes shows the nodes", async (t) => {
+    if (missing) return t.skip(missing);
+    await page.setViewportSize({ width: 390, height: 900 });
+    await tab("Nodes and devices");
+    const covered = await p.until(async () => {
+      const cell = p.at("n1/opencl-0").getByText("Online");
+      const box = await cell.boundingBox();
+      if (!box) return undefined;
+      const at = { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+      const seen = await page.evaluate(({ x, y }) => document.elementFromPoint(x, y)?.textContent, at);
+      return { seen };
+    }, "the state of n1 is drawn");
+    await p.shot("pool-nodes-phone");
+    await page.setViewportSize({ width: 1440, height: 900 });
+    assert.equal(covered.seen, "Online");
   });
 
   test("what is held and what waits is shown, and room that is made is given", async (t) => {
