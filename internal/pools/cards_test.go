@@ -238,3 +238,48 @@ func TestProgramOverNodes(t *testing.T) {
 		r.state(k.Slice.SliceId, poolv1.Slice_STATE_ENDED)
 	}
 }
+
+// What ended with another slice of its program does not come back by what was read
+// before: neither when a node is gone, nor by a report.
+func TestSetEndsOnce(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		n := w.node("n1", "A", "A")
+		other := w.node("n2", "B")
+		// Its program has one of its cards, and not yet the other.
+		x := w.ask(pools.Request{Compute: 60, Cards: 2, Node: "n1"})
+		list, _ := w.cards(x)
+		n.runs(list[0].ID)
+		w.clock.add(20 * time.Second)
+		other.report()
+		w.round()
+		for _, y := range list {
+			if got := w.slice(y.ID); got.State != pools.Ended || !strings.Contains(got.Reason, "is gone") {
+				t.Errorf("%s is %v: %s", y.ID, got.State, got.Reason)
+			}
+		}
+		n.runs()
+		if w.lent() != "n1/d0=0 n1/d1=0 n2/d0=0" {
+			t.Errorf("lent %s", w.lent())
+		}
+		// One of two that are held is over, and the program ends at the other.
+		x = w.ask(pools.Request{Compute: 60, Cards: 2, Node: "n1", Fixed: true})
+		list, _ = w.cards(x)
+		n.runs(list[0].ID, list[1].ID)
+		ids := []string{list[0].ID, list[1].ID}
+		if ids[0] > ids[1] {
+			ids[0], ids[1] = ids[1], ids[0]
+		}
+		n.Ended = []pool.EndedTask{{Slice: ids[0], Reason: pool.Released + "its time is over"}, {Slice: ids[1], Reason: "its program ended"}}
+		n.runs()
+		for _, id := range ids {
+			if got := w.slice(id); got.State != pools.Ended {
+				t.Errorf("%s is %v: %s", id, got.State, got.Reason)
+			}
+		}
+		if w.lent() != "n1/d0=0 n1/d1=0 n2/d0=0" {
+			t.Errorf("lent %s", w.lent())
+		}
+	})
+}

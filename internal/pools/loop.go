@@ -156,6 +156,11 @@ func (s *Service) goneTx(ctx context.Context, tx *db.Tx, id string) error {
 		return err
 	}
 	for _, x := range live {
+		if over, err := overWithSet(ctx, tx, x); err != nil {
+			return err
+		} else if over {
+			continue
+		}
 		if x.State == Running && !x.Fixed {
 			if err := s.endTx(ctx, tx, x, fmt.Sprintf("pool node %s is gone", id)); err != nil {
 				return err

@@ -347,6 +347,11 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 		return w, nil, err
 	}
 	for _, x := range live {
+		if over, err := overWithSet(ctx, tx, x); err != nil {
+			return w, nil, err
+		} else if over {
+			continue
+		}
 		if err := s.heardTx(ctx, tx, r, b, x); err != nil {
 			return w, nil, err
 		}

@@ -541,10 +541,8 @@ func (s *Service) Release(ctx context.Context, id string) (out *Slice, err error
 // endTx ends a slice, and the others that its program has, and gives back what
 // they had. The caller calls fillTx.
 func (s *Service) endTx(ctx context.Context, tx *db.Tx, x *Slice, reason string) error {
-	if x.Set != "" { // it may have ended with another of them
-		if now, err := readSlices(ctx, tx, `WHERE slice_id = $1 AND state = 4`, x.ID); err != nil || len(now) > 0 {
-			return err
-		}
+	if over, err := overWithSet(ctx, tx, x); err != nil || over {
+		return err
 	}
 	if err := s.endOneTx(ctx, tx, x, reason); err != nil || x.Set == "" {
 		return err
@@ -559,6 +557,16 @@ func (s *Service) endTx(ctx context.Context, tx *db.Tx, x *Slice, reason string)
 		}
 	}
 	return nil
+}
+
+// overWithSet reports whether a slice ended, since it was read, with another that its
+// program has.
+func overWithSet(ctx context.Context, tx *db.Tx, x *Slice) (bool, error) {
+	if x.Set == "" {
+		return false, nil
+	}
+	now, err := readSlices(ctx, tx, `WHERE slice_id = $1 AND state = 4`, x.ID)
+	return len(now) > 0, err
 }
 
 func (s *Service) endOneTx(ctx context.Context, tx *db.Tx, x *Slice, reason string) error {
