@@ -673,3 +673,18 @@ func TestRefused(t *testing.T) {
 		wantKind(t, w.Join(t.Context(), token, "n2", n.Secret), fault.Unauthenticated, "expired")
 	})
 }
+
+// A slice may grow to all the memory that its device has.
+func TestGrows(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		w.node("n1", "A")
+		x := w.ask(pools.Request{Compute: 10, Memory: 500, Fixed: true})
+		for _, mem := range []int64{900, 1000} {
+			if got, err := w.Resize(w.ann, x.ID, 0, mem); err != nil || got.Memory != mem {
+				t.Errorf("resized to %d MiB: %+v, %v", mem, got, err)
+			}
+		}
+	})
+}

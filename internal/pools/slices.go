@@ -483,7 +483,8 @@ func (s *Service) Resize(ctx context.Context, id string, compute, mem int64) (ou
 	return out, err
 }
 
-// roomTx says whether a slice's device and group have that much more.
+// roomTx says whether a slice's device and group have that much more, which it has
+// then.
 func (s *Service) roomTx(ctx context.Context, tx *db.Tx, x *Slice, compute, mem int64) error {
 	nodes, err := readNodes(ctx, tx, false)
 	if err != nil {
@@ -497,8 +498,8 @@ func (s *Service) roomTx(ctx context.Context, tx *db.Tx, x *Slice, compute, mem 
 			if d.ComputeLent+compute > d.ComputeLimit || d.MemoryLent+mem > d.MemoryLimit {
 				return fault.New(fault.Exhausted, "device %s of pool node %s has %d%% and %d MiB left, %d%% and %d MiB more are wanted", d.ID, n.ID, d.ComputeLimit-d.ComputeLent, d.MemoryLimit-d.MemoryLent, compute, mem)
 			}
-			if mem > 0 && x.Memory+mem > d.Memory {
-				return fault.New(fault.Exhausted, "device %s of pool node %s has %d MiB of memory, %d MiB are wanted", d.ID, n.ID, d.Memory, x.Memory+mem)
+			if mem > 0 && x.Memory > d.Memory {
+				return fault.New(fault.Exhausted, "device %s of pool node %s has %d MiB of memory, %d MiB are wanted", d.ID, n.ID, d.Memory, x.Memory)
 			}
 		}
 	}
