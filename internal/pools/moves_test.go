@@ -300,3 +300,34 @@ func TestAffinity(t *testing.T) {
 		n.report()
 	})
 }
+
+// A slice that is held and whose program ends while it moves stays where it is, and
+// can be used and moved again.
+func TestMoveOfHeldEnds(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		one := w.node("n1", "A")
+		w.node("n2", "A")
+		for _, ends := range []func(id string){
+			func(id string) { one.Ended = []pool.EndedTask{{Slice: id, Reason: "its program ended"}}; one.runs() },
+			func(string) { one.Boot, one.Sequence = "another", 0; one.runs() },
+		} {
+			x := w.ask(pools.Request{Compute: 60, Node: "n1", Fixed: true})
+			one.runs(x.ID)
+			_, err := w.Move(w.ann, x.ID, "n2", "", 0)
+			must(t, err)
+			one.report()
+			ends(x.ID)
+			got, a, err := w.Await(w.ann, x.ID, 0)
+			if err != nil || got.State != pools.Assigned || at(got) != "n1/d0" || got.MoveError == "" || a == nil || w.lent() != "n1/d0=60 n2/d0=0" {
+				t.Errorf("its program ended: %s %+v, %v, %v, lent %s", at(got), got, a, err, w.lent())
+			}
+			if got, err := w.Move(w.ann, x.ID, "n2", "", 0); err != nil || at(got) != "n2/d0" {
+				t.Errorf("moved again: %v, %v", got, err)
+			}
+			_, err = w.Release(w.ann, x.ID)
+			must(t, err)
+		}
+	})
+}

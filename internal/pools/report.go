@@ -426,6 +426,15 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 		if strings.HasPrefix(reason, pool.Released) { // its time is over
 			return s.endedTx(ctx, tx, x, reason)
 		}
+		if x.moves() { // nothing is there that its node would move
+			if err := s.stayTx(ctx, tx, x, reason); err != nil {
+				return err
+			}
+			if err := putSlice(ctx, tx, x); err != nil {
+				return err
+			}
+			return s.fillTx(ctx, tx)
+		}
 	default:
 		return s.endedTx(ctx, tx, x, reason)
 	}
