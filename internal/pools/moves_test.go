@@ -331,3 +331,33 @@ func TestMoveOfHeldEnds(t *testing.T) {
 		}
 	})
 }
+
+// What has left its node comes to the other, also if the node starts anew meanwhile.
+func TestMoveOutlivesNode(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		one, two := w.node("n1", "A"), w.node("n2", "A")
+		for _, fixed := range []bool{false, true} {
+			x := w.ask(pools.Request{Compute: 60, Node: "n1", Fixed: fixed})
+			one.runs(x.ID)
+			_, err := w.Move(w.ann, x.ID, "n2", "", 0)
+			must(t, err)
+			one.Moved = []pool.Moved{{Slice: x.ID, ID: one.report().Moves[0].ID, Pause: time.Millisecond}}
+			one.runs()
+			one.Moved = nil
+			one.Boot, one.Sequence = one.Boot+"x", 0
+			one.runs()
+			two.Tasks = []pool.Task{{Slice: x.ID, Device: "d0"}}
+			if told := two.report(); len(told.End) > 0 {
+				t.Errorf("where it has come to it is to end: %+v", told)
+			}
+			if got := w.slice(x.ID); got.State != pools.Running || at(got) != "n2/d0" {
+				t.Errorf("fixed %v: it is %v at %s: %s", fixed, got.State, at(got), got.Reason)
+			}
+			_, err = w.Release(w.ann, x.ID)
+			must(t, err)
+			two.runs()
+		}
+	})
+}

@@ -415,10 +415,9 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 		}
 	case runs, x.State == Assigned && !ended: // as it was, or its program has not come yet
 		return nil
+	case !x.leftAt.IsZero() && !ended: // it had gone, whatever has become of the node since
+		return nil
 	case x.moves() && !ended && last.boot == r.Boot: // it has gone
-		if !x.leftAt.IsZero() {
-			return nil
-		}
 		x.leftAt = tx.Now
 		return putSlice(ctx, tx, x)
 	case x.Fixed:
