@@ -361,3 +361,23 @@ func TestMoveOutlivesNode(t *testing.T) {
 		}
 	})
 }
+
+// Who is to be beside a slice that moves waits until it is there.
+func TestAffinityMoves(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		one, two := w.node("n1", "A"), w.node("n2", "A")
+		x := w.ask(pools.Request{Compute: 40, Node: "n1", Affinity: "pair"})
+		one.runs(x.ID)
+		_, err := w.Move(w.ann, x.ID, "n2", "", 0)
+		must(t, err)
+		y := w.ask(pools.Request{Compute: 40, Affinity: "pair", Fixed: true})
+		one.report()
+		two.Tasks = []pool.Task{{Slice: x.ID, Device: "d0"}}
+		two.report()
+		if x, y = w.slice(x.ID), w.slice(y.ID); at(x) != "n2/d0" || at(y) != "n2/d0" {
+			t.Errorf("of one affinity are %s and %s (%v)", at(x), at(y), y.State)
+		}
+	})
+}

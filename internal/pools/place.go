@@ -336,7 +336,9 @@ func (s *Slice) regard(live []*Slice) {
 			continue
 		}
 		if at := [2]string{o.Node, o.Device}; s.Affinity != "" && o.Affinity == s.Affinity {
-			s.beside = &at
+			if s.beside = &at; o.moves() { // where it will be is not known: nowhere yet
+				s.beside = &[2]string{}
+			}
 		}
 		of := s.Set != "" && o.Set == s.Set
 		if !of && (s.Anti == "" || o.Anti != s.Anti) {
