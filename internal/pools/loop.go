@@ -171,6 +171,9 @@ func (s *Service) goneTx(ctx context.Context, tx *db.Tx, id string) error {
 			return err
 		}
 		x.State, x.Node, x.Device, x.Reason, x.PolledAt = Waiting, "", "", fmt.Sprintf("pool node %s is gone", id), tx.Now
+		if x.Physical {
+			x.Memory = 0 // it is given another card, with the memory of that
+		}
 		if err := putSlice(ctx, tx, x); err != nil {
 			return err
 		}

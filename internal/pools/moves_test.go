@@ -381,3 +381,33 @@ func TestAffinityMoves(t *testing.T) {
 		}
 	})
 }
+
+// A whole card that is given anew may be one of less memory.
+func TestPhysicalAnew(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		one, two := w.node("n1", "A"), w.node("n2", "A")
+		two.Devices[0].Memory = 600 << 20
+		two.report()
+		for _, n := range []string{"n1", "n2"} {
+			_, err := w.SetDevice(w.admin, n, "d0", pools.DeviceChange{Physical: new(true), Disabled: new(n == "n2")})
+			must(t, err)
+		}
+		x, err := w.Request(w.ann, pools.Request{Physical: true, Fixed: true})
+		must(t, err)
+		if at(x) != "n1/d0" || x.Memory != 1000 {
+			t.Fatalf("placed at %s with %d MiB", at(x), x.Memory)
+		}
+		_, err = w.SetDevice(w.admin, "n2", "d0", pools.DeviceChange{Disabled: new(false)})
+		must(t, err)
+		one.Stopping = true
+		one.report()
+		w.clock.add(2 * time.Second)
+		two.report()
+		w.round()
+		if got := w.slice(x.ID); at(got) != "n2/d0" || got.Memory != 600 {
+			t.Errorf("anew it is %v at %s with %d MiB: %s", got.State, at(got), got.Memory, got.Reason)
+		}
+	})
+}
