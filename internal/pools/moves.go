@@ -148,6 +148,8 @@ func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*D
 			why = fault.New(fault.Conflict, "device %s of pool node %s is not where the slice's affinity, or the other cards of its program, let it be", d.ID, node)
 		case left < x.counted() || d.MemoryLimit-d.MemoryLent < x.Memory || x.Physical && d.Used > 0:
 			why = fault.New(fault.Exhausted, "device %s of pool node %s has %d%% and %d MiB left, %d%% and %d MiB are wanted", d.ID, node, left, d.MemoryLimit-d.MemoryLent, x.counted(), x.Memory)
+		case x.Memory > d.Memory: // it may lend more than it has, not to one
+			why = fault.New(fault.Exhausted, "device %s of pool node %s has %d MiB of memory, %d MiB are wanted", d.ID, node, d.Memory, x.Memory)
 		case best == nil || left > best.ComputeLimit-best.ComputeLent:
 			best = d
 		}

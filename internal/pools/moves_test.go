@@ -411,3 +411,24 @@ func TestPhysicalAnew(t *testing.T) {
 		}
 	})
 }
+
+// A slice does not move to a device that has less memory than it, however much that
+// lends.
+func TestMoveToLess(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		w.node("n1", "A")
+		two := w.node("n2", "A")
+		two.Devices[0].Memory = 600 << 20
+		two.report()
+		_, err := w.SetDevice(w.admin, "n2", "d0", pools.DeviceChange{MemoryRatio: 200})
+		must(t, err)
+		x := w.ask(pools.Request{Compute: 10, Memory: 700, Fixed: true})
+		if at(x) != "n1/d0" {
+			t.Fatalf("placed at %s", at(x))
+		}
+		_, err = w.Move(w.ann, x.ID, "n2", "", 0)
+		wantKind(t, err, fault.Exhausted, "device d0 of pool node n2 has 600 MiB of memory, 700 MiB are wanted")
+	})
+}
