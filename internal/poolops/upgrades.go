@@ -497,6 +497,12 @@ func (s *Service) stepTx(ctx context.Context, tx *db.Tx, x *Upgrade, programs ma
 			}
 		case why != "":
 			n.State, n.EndedAt, n.Reason, failed = StepFailed, tx.Now, why, n.name()+": "+why
+			if x.Keep || x.State == UpgradeStopped { // else all go back; one that is only late would become it yet
+				back := *n
+				if err := s.wantTx(ctx, tx, &back, n.From, n.FromVersion, 0); err != nil {
+					return err
+				}
+			}
 			if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Error, Message: "node not upgraded", Node: n.Node, Details: fmt.Sprintf("upgrade_id=%s sha256=%.12s reason=%q", x.ID, want, why)}); err != nil {
 				return err
 			}

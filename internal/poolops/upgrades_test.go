@@ -222,3 +222,39 @@ func TestUpgrade(t *testing.T) {
 		}
 	})
 }
+
+// TestUpgradeKept: a node that did not run the program in time is not had run it later,
+// by an upgrade that has failed or was stopped.
+func TestUpgradeKept(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		old, nodes := sumOf([]byte("old")), []string{"n1", "n2"}
+		for _, n := range nodes {
+			w.join(n)
+			w.runs(w.Service, n, old, 0, "")
+		}
+		r := w.upload("v2", 100)
+		_, err := w.StartUpgrade(w.admin, poolops.Upgrade{Release: r, Patience: 10, Keep: true}, nodes, false)
+		must(w.t, err)
+		w.step(w.Service)
+		w.runs(w.Service, "n1", r.Sum, 1, "")
+		w.clock.add(11 * time.Second)
+		w.expect("patience ends", w.step(w.Service), "failed: 3 4")
+		if got := w.runs(w.Service, "n2", old, 0, ""); got.Release != nil && got.Release.Sum != old {
+			w.t.Errorf("a node that comes late should run %v", got.Release)
+		}
+		if got := w.runs(w.Service, "n1", r.Sum, 1, ""); got.Release != nil {
+			w.t.Errorf("a node that was upgraded should run %v", got.Release)
+		}
+		x, err := w.StartUpgrade(w.admin, poolops.Upgrade{Release: r, Patience: 10}, nodes[1:], false)
+		must(w.t, err)
+		w.step(w.Service)
+		_, err = w.ChangeUpgrade(w.admin, x.ID, poolops.Stop)
+		must(w.t, err)
+		w.clock.add(11 * time.Second)
+		w.expect("stopped, and patience ends", w.step(w.Service), "stopped: 4")
+		if got := w.runs(w.Service, "n2", old, 2, ""); got.Release == nil || got.Release.Sum != old {
+			w.t.Errorf("a node that comes late should run %v", got.Release)
+		}
+	})
+}
