@@ -163,6 +163,9 @@ func (s *Service) Tell(ctx context.Context, t Told, wait time.Duration) (Wanted,
 				return err
 			}
 			if t.runs(runs) {
+				if t.byHand(runs) {
+					runs.wanted = ""
+				}
 				runs.runs, runs.begun, runs.problem = t.Program, t.Attempt, t.AttemptProblem
 				if err := putProgram(ctx, tx, runs); err != nil {
 					return err
@@ -198,6 +201,12 @@ func (s *Service) Tell(ctx context.Context, t Told, wait time.Duration) (Wanted,
 // runs says whether what a node runs is news; who has never said is no news.
 func (t *Told) runs(p *program) bool {
 	return t.Program != "" && (t.Program != p.runs || t.Attempt != p.begun || t.AttemptProblem != p.problem)
+}
+
+// byHand says whether a node that was upgraded runs what was installed there since: it
+// knows of no upgrade any more.
+func (t *Told) byHand(p *program) bool {
+	return t.Attempt == 0 && p.runs == p.wanted && t.Program != p.wanted
 }
 
 func (t *Told) differs(known *Components, now time.Time) bool {

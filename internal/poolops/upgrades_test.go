@@ -258,3 +258,37 @@ func TestUpgradeKept(t *testing.T) {
 		}
 	})
 }
+
+// TestInstalledByHand: a node whose program was replaced by hand since it was upgraded,
+// and that knows of no upgrade for that, is not had run what it was upgraded to before.
+func TestInstalledByHand(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		old, third := sumOf([]byte("old")), sumOf([]byte("third"))
+		w.join("n1")
+		w.runs(w.Service, "n1", old, 0, "")
+		upgrade := func(r poolops.Release, from string, attempt int64) {
+			w.t.Helper()
+			_, err := w.StartUpgrade(w.admin, poolops.Upgrade{Release: r}, []string{"n1"}, false)
+			must(w.t, err)
+			w.step(w.Service)
+			got := w.runs(w.Service, "n1", from, 0, "")
+			if got.Release == nil || got.Release.Sum != r.Sum || got.Attempt != attempt {
+				w.t.Fatalf("it should run %v by attempt %d", got.Release, got.Attempt)
+			}
+			w.runs(w.Service, "n1", from, attempt, "") // it has begun, is killed and has to begin anew
+			if got := w.runs(w.Service, "n1", from, 0, ""); got.Release == nil || got.Release.Sum != r.Sum {
+				w.t.Errorf("begun anew, it should run %v", got.Release)
+			}
+			w.runs(w.Service, "n1", r.Sum, attempt, "")
+			w.expect("upgraded", w.step(w.Service), "done: 3")
+		}
+		upgrade(w.upload("v2", 100), old, 1)
+		for range 2 {
+			if got := w.runs(w.Service, "n1", third, 0, ""); got.Release != nil {
+				w.t.Errorf("what was installed by hand should run %v", got.Release)
+			}
+		}
+		upgrade(w.upload("v4", 100), third, 2)
+	})
+}
