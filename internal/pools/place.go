@@ -218,15 +218,27 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 			set = slices.DeleteFunc(slices.Clone(waiting), func(x *Slice) bool { return x.Set != first.Set })
 		}
 		var spots []spot
+		var could [][2]string
 		reason := ""
-		for _, x := range set {
+		for i, x := range set {
 			done[x.ID] = true
 			x.regard(live)
+			if i == 0 && len(set) > 1 { // as it is before the first keeps the others off its device
+				could = x.could(g, nodes, base)
+			}
 			at, err := s.spot(x, g, nodes, closed, base)
 			if err != nil {
 				return err
 			}
 			if reason = at.reason; reason != "" {
+				if at.full {
+					if len(set) == 1 {
+						could = x.could(g, nodes, base)
+					}
+					for _, d := range could { // for those behind it
+						closed[d] = true
+					}
+				}
 				break
 			}
 			at.take(x, g, 1)
@@ -276,6 +288,27 @@ type spot struct {
 	node   *Node
 	device *Device
 	reason string
+	full   bool // what it could have has no room
+}
+
+// could returns the devices that a slice could have if they had room, and those that
+// are the same cards: else those who use a card by another API kept it.
+func (s *Slice) could(g *Group, nodes []*Node, base Policy) (out [][2]string) {
+	only := s.Policy.over(base).Local == LocalOnly
+	for _, n := range nodes {
+		if only && n.Host != s.Host {
+			continue
+		}
+		for _, d := range n.Devices {
+			if !s.fits(g, n, d) || s.Memory > d.Memory || s.counted() > d.ComputeLimit {
+				continue
+			}
+			for _, x := range append(n.same(d), d) {
+				out = append(out, [2]string{n.ID, x.ID})
+			}
+		}
+	}
+	return out
 }
 
 // take counts a slice at its place, by 1, or takes it from there, by -1.
@@ -287,8 +320,8 @@ func (at spot) take(x *Slice, g *Group, by int64) {
 	g.MemoryLent += by * x.Memory
 }
 
-// spot returns where a slice that waits goes. Devices that it waits for are closed
-// for those behind it.
+// spot returns where a slice that waits goes. Closed devices are kept for those
+// before it.
 func (s *Service) spot(x *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base Policy) (spot, error) {
 	if g.ComputeLimit > 0 && g.ComputeLent+x.counted() > g.ComputeLimit || g.MemoryLimit > 0 && g.MemoryLent+x.Memory > g.MemoryLimit {
 		return spot{reason: fmt.Sprintf("group %s has too little of its quota left: %d%% and %d MiB are lent", g.ID, g.ComputeLent, g.MemoryLent)}, nil
@@ -298,18 +331,7 @@ func (s *Service) spot(x *Slice, g *Group, nodes []*Node, closed map[[2]string]b
 		return spot{}, err
 	}
 	if device == nil {
-		for _, n := range nodes {
-			for _, d := range n.Devices {
-				if !x.fits(g, n, d) {
-					continue
-				}
-				closed[[2]string{n.ID, d.ID}] = true
-				for _, o := range n.same(d) { // else those who use the card by another API kept it
-					closed[[2]string{n.ID, o.ID}] = true
-				}
-			}
-		}
-		return spot{reason: "no device that is allowed has room now"}, nil
+		return spot{reason: "no device that is allowed has room now", full: true}, nil
 	}
 	if x.Physical {
 		if g.MemoryLimit > 0 && g.MemoryLent+device.Memory > g.MemoryLimit {

@@ -688,3 +688,47 @@ func TestGrows(t *testing.T) {
 		}
 	})
 }
+
+// Who waits for room keeps others off the devices that it could use, and off no
+// others: one that is too small, or not on the machine that it must be on.
+func TestKeepsOff(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g", MaxPriority: 1})
+		w.node("n1", "A", "A")
+		two := w.node("n2", "A")
+		two.Devices[0].Memory = 600 << 20
+		two.report()
+		var held []*pools.Slice
+		for _, d := range []string{"d0", "d1"} {
+			held = append(held, w.ask(pools.Request{Compute: 100, Memory: 300, Node: "n1", Device: d, Fixed: true}))
+		}
+		for _, r := range []pools.Request{
+			{Compute: 60, Memory: 800, Fixed: true, Priority: 1},
+			{Compute: 60, Memory: 10, Fixed: true, Priority: 1, Host: "host-n1", Policy: pools.Policy{Local: pools.LocalOnly}},
+		} {
+			large := w.ask(r)
+			small := w.ask(pools.Request{Compute: 10, Fixed: true})
+			if large.State != pools.Waiting || at(small) != "n2/d0" {
+				t.Errorf("while one of %d MiB is %v, one that has room is %v at %s: %s", r.Memory, large.State, small.State, at(small), small.Reason)
+			}
+			for _, x := range []*pools.Slice{large, small} {
+				_, err := w.Release(w.ann, x.ID)
+				must(t, err)
+			}
+		}
+		// Of a program's cards one has room, the other has not: it is kept for it.
+		_, err := w.Release(w.ann, held[0].ID)
+		must(t, err)
+		set := w.ask(pools.Request{Compute: 60, Cards: 2, Node: "n1", Fixed: true})
+		small := w.ask(pools.Request{Compute: 50, Node: "n1", Fixed: true})
+		if set.State != pools.Waiting || small.State != pools.Waiting {
+			t.Errorf("two cards are %v, and who came later is %v at %s", set.State, small.State, at(small))
+		}
+		_, err = w.Release(w.ann, held[1].ID)
+		must(t, err)
+		if list, nodes := w.cards(set); nodes != "n1 n1" {
+			t.Errorf("when the other has room: %v, %s", list[0].Reason, w.lent())
+		}
+	})
+}
