@@ -519,3 +519,51 @@ func checkPDF(t *testing.T, b []byte, says string) {
 		}
 	}
 }
+
+// A slice that is placed anew, as its node is gone, has waited since then: not since it
+// was requested.
+func TestWaitsAnew(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.join("n1")
+		x, err := w.pools.Request(w.ann, pools.Request{Group: "team", Compute: 50, Memory: 100, Fixed: true})
+		must(t, err)
+		w.clock.add(time.Hour)
+		must(t, w.says("n1", pool.Report{Boot: "b", Stopping: true}))
+		w.clock.add(2 * time.Second)
+		ctx, stop := context.WithCancel(w.ann)
+		var loop sync.WaitGroup
+		loop.Go(func() { _ = w.pools.Run(ctx) })
+		for x.State != pools.Waiting {
+			<-time.After(10 * time.Millisecond)
+			x, _, err = w.pools.Await(w.ann, x.ID, 0)
+			must(t, err)
+		}
+		stop()
+		loop.Wait()
+		waits := func() (out []string) {
+			t.Helper()
+			list, _, err := w.Troubles(w.admin)
+			must(t, err)
+			for _, x := range list {
+				if x.Rule.Kind == poolops.WaitLong {
+					out = append(out, x.Message)
+				}
+			}
+			return out
+		}
+		if got := waits(); len(got) > 0 {
+			t.Errorf("at once: %v", got)
+		}
+		w.clock.add(11 * time.Minute)
+		if got := waits(); len(got) != 1 || !strings.Contains(got[0], "since 2026-03-01T09:00:0") {
+			t.Errorf("after 11 minutes: %v", got)
+		}
+		w.join("n2")
+		st, err := w.Statistics(w.admin, time.Time{}, time.Time{})
+		must(t, err)
+		if q := st.Queueing; len(q) != 1 || q[0].Placed != 1 || q[0].MaxWait < 11*time.Minute || q[0].MaxWait > 12*time.Minute {
+			t.Errorf("queueing is %+v", q)
+		}
+	})
+}

@@ -223,7 +223,7 @@ func (l *look) judge() {
 	waiting, first := 0, (*pools.Slice)(nil)
 	for _, x := range l.live {
 		if x.State == pools.Waiting {
-			if waiting++; first == nil || x.CreatedAt.Before(first.CreatedAt) {
+			if waiting++; first == nil || x.QueuedAt.Before(first.QueuedAt) {
 				first = x
 			}
 			continue
@@ -235,8 +235,8 @@ func (l *look) judge() {
 	if t := l.rules[QueueLong].Threshold; int64(waiting) >= t {
 		l.find(QueueLong, Trouble{Key: "queue", Message: fmt.Sprintf("at least %d slices wait for room in the accelerator pool", t)})
 	}
-	if first != nil && l.since(WaitLong, first.CreatedAt) {
-		l.find(WaitLong, Trouble{Key: "queue", Message: fmt.Sprintf("slice %s of user %s has waited for room in the accelerator pool since %s", first.ID, first.User, first.CreatedAt.UTC().Format(time.RFC3339))})
+	if first != nil && l.since(WaitLong, first.QueuedAt) {
+		l.find(WaitLong, Trouble{Key: "queue", Message: fmt.Sprintf("slice %s of user %s has waited for room in the accelerator pool since %s", first.ID, first.User, first.QueuedAt.UTC().Format(time.RFC3339))})
 	}
 	if t := l.rules[RefusedOften].Threshold; l.refused >= t {
 		l.find(RefusedOften, Trouble{Key: "refused", Message: fmt.Sprintf("the accelerator pool refused at least %d times within %s", t, refusedWithin)})

@@ -340,7 +340,7 @@ func (s *Statistics) queue(list []*pools.Slice) {
 			groups[x.Group] = q
 		}
 		q.Requested++
-		if wait := x.AssignedAt.Sub(x.CreatedAt); !x.AssignedAt.IsZero() && x.AssignedAt.UnixMicro() != 0 {
+		if wait := max(x.AssignedAt.Sub(x.QueuedAt), 0); !x.AssignedAt.IsZero() && x.AssignedAt.UnixMicro() != 0 {
 			q.Placed++
 			waits[x.Group] += wait
 			q.MaxWait = max(q.MaxWait, wait)

@@ -170,7 +170,7 @@ func (s *Service) goneTx(ctx context.Context, tx *db.Tx, id string) error {
 		if err := s.giveBackTx(ctx, tx, x); err != nil {
 			return err
 		}
-		x.State, x.Node, x.Device, x.Reason, x.PolledAt = Waiting, "", "", fmt.Sprintf("pool node %s is gone", id), tx.Now
+		x.State, x.Node, x.Device, x.Reason, x.PolledAt, x.QueuedAt = Waiting, "", "", fmt.Sprintf("pool node %s is gone", id), tx.Now, tx.Now
 		if x.Physical {
 			x.Memory = 0 // it is given another card, with the memory of that
 		}

@@ -268,7 +268,7 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 		}
 		for _, x := range set {
 			x.State, x.Reason, x.AssignedAt, x.meteredAt = Assigned, "", tx.Now, tx.Now
-			if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "slice placed", fmt.Sprintf("waited=%s", tx.Now.Sub(x.CreatedAt).Round(time.Millisecond)))); err != nil {
+			if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "slice placed", fmt.Sprintf("waited=%s", tx.Now.Sub(x.QueuedAt).Round(time.Millisecond)))); err != nil {
 				return err
 			}
 			if err := lend(ctx, tx, x.Node, x.Device, x.counted(), x.Memory, 1); err != nil {

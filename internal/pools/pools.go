@@ -209,6 +209,7 @@ type Slice struct {
 	Reason                            string
 
 	CreatedAt, PolledAt, AssignedAt, StartedAt, EndedAt, meteredAt time.Time
+	QueuedAt                                                       time.Time // since when it waits, or waited last
 	Busy                                                           time.Duration
 	Energy                                                         int64 // millijoules
 

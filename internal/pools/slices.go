@@ -34,7 +34,7 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		x := &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
 			Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, Physical: r.Physical, Affinity: r.Affinity, Anti: r.Anti, Across: r.Across, State: Waiting, run: r.run,
-			CreatedAt: tx.Now, PolledAt: tx.Now}
+			CreatedAt: tx.Now, PolledAt: tx.Now, QueuedAt: tx.Now}
 		if x.Physical {
 			x.Compute = 100 // and the card's memory, when it is known
 		}
