@@ -458,6 +458,20 @@ func TestCUDARemoteShares(t *testing.T) {
 	}
 }
 
+// TestCUDARemoteLoads: a launch that loads its kernel first takes long, while the device
+// has nothing to do; that is not charged, also when other work was given just before.
+func TestCUDARemoteLoads(t *testing.T) {
+	n := startRemote(t, "-DLAZY=700")
+	task, run := n.share(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 5, Memory: 2 * mib})
+	at := time.Now()
+	if got := output(t, run("loads", "10000")); got != "sum 29850\n" {
+		t.Error(got)
+	}
+	if took, used := time.Since(at), n.show(t, task.ID).Busy; used < 10*time.Millisecond || used > 300*time.Millisecond || took > 15*time.Second {
+		t.Errorf("it took %v, of which the device is said to have computed %v", took, used)
+	}
+}
+
 // TestCUDARemoteIdle: a slice ends when it is not used; what is posted is done though
 // nothing is waited for; a child that is forked starts anew.
 func TestCUDARemoteIdle(t *testing.T) {

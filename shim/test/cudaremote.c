@@ -628,6 +628,12 @@ int main(int argc, char **argv) {
     }
     MUST(cuCtxSynchronize());
     printf("kernels %llu\n", (unsigned long long)k);
+  } else if (!strcmp(what, "loads")) { /* kernels one after the other, each for the first time; the first takes so many microseconds */
+    uint64_t micros = (uint64_t)number;
+    ptr p = alloc(400);
+    MUST(cuLaunchKernel(function(code, "spin"), 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&micros}, NULL));
+    fill(function(code, "fill"), p, 249, 100, NULL);
+    printf("sum %llu\n", (unsigned long long)sum_of(p, 100, NULL));
   } else if (!strcmp(what, "soon")) { /* a kernel runs though nothing is waited for */
     handle f = function(code, "spin"), e;
     uint64_t micros = 5000;

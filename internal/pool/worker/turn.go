@@ -46,8 +46,16 @@ type Turn struct {
 	away   atomic.Bool // others had it, and the driver may have moved what the task has there
 	fetch  func()      // has that moved back; nil: the node does so by its own requests
 
+	rests func() bool // whether the device has nothing to do, also while it is given work; nil: that is not known
+	gives struct {
+		sync.Mutex
+		n    uint64        // launches that began or ended: one is given if it is odd
+		free time.Duration // since when the device is known to have nothing to do, but for what is given, since start; 0: it is not
+	}
+
 	mu    sync.Mutex // held by who gives work, or takes or gives back the device
 	since time.Time
+	spare time.Duration // of this turn: how long launches took while the device had nothing to do
 	timer *time.Timer
 	idle  time.Duration // how long the device is kept with nothing to do
 }
@@ -185,7 +193,7 @@ const shortly = 50 * time.Microsecond
 func (t *Turn) begin() {
 	d := <-t.granted
 	t.idle = idle
-	t.since = time.Now()
+	t.since, t.spare = time.Now(), 0
 	now := t.since.Sub(t.start)
 	t.last.Store(int64(now))
 	t.until.Store(int64(now + d))
@@ -198,6 +206,48 @@ func (t *Turn) begin() {
 
 // Done ends what Take began: the work is the device's now.
 func (t *Turn) Done() { t.mu.Unlock() }
+
+// Launch gives the device a kernel, between Take and Done. A driver that has to load it
+// first, or to compile it, takes long for that while the device has nothing to do, which is
+// not the device's time.
+func (t *Turn) Launch(do func() int32) int32 {
+	t.gives.Lock()
+	t.gives.n++
+	t.gives.Unlock()
+	r := do()
+	t.gives.Lock()
+	defer t.gives.Unlock()
+	t.gives.n++
+	if free := t.gives.free; free != 0 {
+		now := time.Since(t.start)
+		t.spare += now - free
+		t.gives.free = 0
+		t.last.Store(int64(now))
+	}
+	return r
+}
+
+// Rests says how to know whether the device has nothing to do while a kernel is launched,
+// which nothing is given beside.
+func (t *Turn) Rests(rests func() bool) { t.rests = rests }
+
+// watch returns when no launch is under way that began before, or the device is known to have
+// nothing else to do.
+func (t *Turn) watch() {
+	t.gives.Lock()
+	defer t.gives.Unlock()
+	for n := t.gives.n; n%2 != 0 && t.gives.n == n && t.gives.free == 0; {
+		t.gives.Unlock()
+		rests, now := t.rests(), time.Since(t.start)
+		if !rests {
+			<-time.After(soon)
+		}
+		t.gives.Lock()
+		if rests && t.gives.n == n && t.gives.free == 0 {
+			t.gives.free = now
+		}
+	}
+}
 
 // Drains says how to wait until the device has done what it was given, which is
 // asked for while the turn is locked.
@@ -241,7 +291,7 @@ func (t *Turn) room(n uint64) bool {
 // and is longer the longer that took. The caller has the lock.
 func (t *Turn) loaded(took time.Duration) {
 	t.say(between.In, took)
-	t.since = time.Now()
+	t.since, t.spare = time.Now(), 0
 	now := t.since.Sub(t.start)
 	t.last.Store(int64(now))
 	if until := int64(now + between.SwapTurn*took); t.until.Load() < until {
@@ -266,7 +316,7 @@ func (t *Turn) giveBack(what byte, unused time.Duration) {
 	t.drained()
 	t.until.Store(0)
 	t.timer.Stop()
-	t.say(what, max(time.Since(t.since)-unused, 0))
+	t.say(what, max(time.Since(t.since)-unused-t.spare, 0))
 }
 
 // say tells the node. If that is gone, so is this process in a moment.
@@ -276,7 +326,12 @@ func (t *Turn) say(what byte, d time.Duration) { _, _ = t.node.Write(between.Put
 // A device that a call waits for is at work. The time in which it had nothing to
 // do is not charged, if it is known.
 func (t *Turn) rest() {
-	t.mu.Lock()
+	if t.rests != nil && !t.mu.TryLock() {
+		t.watch()
+		t.mu.Lock()
+	} else if t.rests == nil {
+		t.mu.Lock()
+	}
 	defer t.mu.Unlock()
 	until := t.until.Load()
 	if until == 0 {

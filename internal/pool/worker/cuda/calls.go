@@ -178,6 +178,8 @@ func (t *thread) hooked(k *call) int32 {
 		do = func() int32 { return h(t, k) }
 	}
 	switch {
+	case t.m.Op == wire.CUDAGraphLaunch:
+		return t.launches(k.stream, do)
 	case k.c.Work:
 		return t.work(k.stream, do)
 	case k.c.Blocks:

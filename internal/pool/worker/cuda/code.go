@@ -313,7 +313,7 @@ func (t *thread) launch(b *wire.Body) error {
 		}
 	}
 	g := c.grid
-	r := t.work(c.stream, func() int32 {
+	r := t.launches(c.stream, func() int32 {
 		switch {
 		case len(c.features) > 0:
 			w := c.words()

@@ -58,6 +58,11 @@ func (t *thread) key(stream uintptr) markKey {
 	return k
 }
 
+// launches gives the device kernels in a turn, which may have to be loaded first.
+func (t *thread) launches(stream uintptr, do func() int32) int32 {
+	return t.work(stream, func() int32 { return t.s.turn.Launch(do) })
+}
+
 // work gives the device work in a turn.
 func (t *thread) work(stream uintptr, do func() int32) int32 {
 	s := t.s
@@ -245,6 +250,16 @@ func (s *Session) drain() {
 			nap(wait)
 		}
 	})
+}
+
+// rests looks whether the device has nothing to do, but for what it is given just now.
+func (s *Session) rests() (all bool) {
+	s.keeps(func(enter func(context uintptr)) {
+		s.marks.mu.Lock()
+		defer s.marks.mu.Unlock()
+		all = s.rested(enter)
+	})
+	return all
 }
 
 // endContext finishes the copies of a context that ends, and forgets its marks.

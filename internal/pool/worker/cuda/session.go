@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -316,6 +317,9 @@ func Run(conn net.Conn, secret between.Secret, uuid, folder string, memory, card
 	s := newSession(d, device, path, memory, card, turn)
 	turn.Drains(s.drain)
 	turn.Fetches(s.fetch)
+	if blocking := os.Getenv("CUDA_LAUNCH_BLOCKING"); blocking == "" || blocking == "0" { // or a launch lasts until its kernel has ended
+		turn.Rests(s.rests)
+	}
 	go worker.Leave(line, gone)
 	if err := s.send(wire.OpAnswer, 0, success, 0, 0, nil); err != nil {
 		return err
