@@ -210,7 +210,7 @@ func (t *Told) byHand(p *program) bool {
 }
 
 func (t *Told) differs(known *Components, now time.Time) bool {
-	return !slices.Equal(t.Parts, known.Parts) || t.Generation != known.Applied || t.Problem != known.Problem || now.Sub(known.ToldAt) >= toldEvery
+	return !slices.Equal(t.Parts, known.Parts) || t.Generation != known.Applied || t.Generation > known.Generation || t.Problem != known.Problem || now.Sub(known.ToldAt) >= toldEvery
 }
 
 func (s *Service) toldTx(ctx context.Context, tx *db.Tx, t *Told, known *Components) error {
@@ -236,6 +236,9 @@ func (s *Service) toldTx(ctx context.Context, tx *db.Tx, t *Told, known *Compone
 		return err
 	}
 	if t.differs(known, tx.Now) {
+		if t.Generation > known.Generation { // the platform is what it was before; the node takes what is later only
+			known.Generation, known.SetAt = t.Generation+1, tx.Now
+		}
 		known.Parts, known.Applied, known.Problem, known.ToldAt = t.Parts, t.Generation, t.Problem, tx.Now
 		return putComponents(ctx, tx, known)
 	}

@@ -567,3 +567,26 @@ func TestWaitsAnew(t *testing.T) {
 		}
 	})
 }
+
+// A node that has a later configuration than its platform, which was put back to what it
+// was before, takes what the platform has: it does not ask without end for that.
+func TestConfiguredBefore(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.join("n1")
+		_, err := w.Configure(w.admin, []string{"n1"}, poolops.Config{Idle: 5})
+		must(t, err)
+		got, generation := w.tell(w.Service, "n1", 7)
+		if got.Idle != 5 || generation <= 7 {
+			t.Errorf("told %+v of generation %d", got, generation)
+		}
+		if _, again := w.tell(w.Service, "n1", 7); again != generation {
+			t.Errorf("told generation %d, then %d", generation, again)
+		}
+		w.tell(w.Service, "n1", generation)
+		w.clock.add(2 * time.Minute)
+		if list, _, err := w.Troubles(w.admin); err != nil || slices.ContainsFunc(list, func(x poolops.Trouble) bool { return x.Rule.Kind == poolops.NotConfigured }) {
+			t.Errorf("when it has taken it: %+v, %v", list, err)
+		}
+	})
+}
