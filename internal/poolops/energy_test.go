@@ -142,3 +142,56 @@ func TestFiguresRefused(t *testing.T) {
 		}
 	})
 }
+
+// What a task computed until its slice was released, or moved, is counted, once; and so is
+// what the next program of a slice that is held does.
+func TestBusyCounted(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.join("n1")
+		w.join("n2")
+		must(t, w.Count(w.admin))
+		x, err := w.pools.Request(w.ann, pools.Request{Group: "team", Compute: 50, Memory: 100, Node: "n1", Fixed: true})
+		must(t, err)
+		counted := func(what string, want time.Duration) {
+			t.Helper()
+			w.clock.add(5 * time.Second)
+			must(t, w.Count(w.admin))
+			st, err := w.Statistics(w.admin, time.Time{}, time.Time{})
+			must(t, err)
+			if len(st.Users) != 1 || st.Users[0].Busy != want.Microseconds() || st.Users[0].SliceEnergy != want.Milliseconds() {
+				t.Errorf("%s: counted %+v, want %s", what, st.Users, want)
+			}
+		}
+		task := func(node string, busy time.Duration) {
+			t.Helper()
+			w.report(node, pool.Task{Slice: x.ID, Device: "d0", Busy: busy, Energy: busy.Milliseconds()})
+		}
+		task("n1", 5*time.Second)
+		counted("a program", 5*time.Second)
+		w.report("n1")
+		task("n1", 2*time.Second)
+		counted("the next", 7*time.Second)
+		// It moves, and is counted while it is at neither.
+		task("n1", 4*time.Second)
+		_, err = w.pools.Move(w.ann, x.ID, "n2", "d0", 0)
+		must(t, err)
+		counted("before it moves", 9*time.Second)
+		w.beats["n1"]++
+		moves := pool.Report{Boot: "b", Sequence: w.beats["n1"], Devices: []pool.Device{{ID: "d0", Model: "Card", Memory: 1000 << 20}}, Tasks: []pool.Task{{Slice: x.ID, Busy: 4 * time.Second, Energy: 4000}}}
+		told, err := w.pools.Report(w.admin, pools.Report{Node: "n1", Secret: secret, Version: "v1", Report: moves}, 0)
+		if must(t, err); len(told.Moves) != 1 {
+			t.Fatalf("its node is told %+v", told)
+		}
+		must(t, w.says("n1", pool.Report{Boot: "b", Moved: []pool.Moved{{Slice: x.ID, ID: told.Moves[0].ID, Pause: time.Millisecond}}}))
+		counted("on its way", 9*time.Second)
+		task("n2", 6*time.Second)
+		counted("where it came", 11*time.Second)
+		task("n2", 8*time.Second)
+		got, err := w.pools.Release(w.ann, x.ID)
+		if must(t, err); got.Busy != 8*time.Second || got.Energy != 8000 {
+			t.Errorf("it ended with %s, %d mJ", got.Busy, got.Energy)
+		}
+		counted("released", 13*time.Second)
+	})
+}

@@ -230,6 +230,11 @@ func (s *Service) movedTx(ctx context.Context, tx *db.Tx, node string, m pool.Mo
 	case m.Error == "":
 		if x.Pause = max(m.Pause, time.Microsecond); x.moves() && x.leftAt.IsZero() {
 			x.leftAt = tx.Now
+			b, err := readBeat(ctx, tx, x.Node)
+			if err != nil {
+				return err
+			}
+			b.did(x)
 		}
 		if err := putSlice(ctx, tx, x); err != nil {
 			return err

@@ -224,6 +224,7 @@ type Slice struct {
 	Pause                    time.Duration
 
 	run        run
+	said       bool // what it did is known of its node's last word on it
 	requestKey string
 	beside     *[2]string         // of its affinity; nil: anywhere
 	apart      map[[2]string]bool // of its anti-affinity and its set; without a device: all of the node's

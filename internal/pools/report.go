@@ -395,15 +395,11 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 	reason, ended := "its program ended", false
 	for _, e := range r.Ended {
 		if e.Slice == x.ID {
-			ended, reason, x.Busy, x.Energy = true, e.Reason, e.Busy, e.Energy
+			ended, reason, x.Busy, x.Energy, x.said = true, e.Reason, e.Busy, e.Energy, true
 		}
 	}
 	if !ended {
-		for _, t := range last.tasks { // what was heard of it last
-			if t.Slice == x.ID {
-				x.Busy, x.Energy = time.Duration(t.Busy)*time.Microsecond, t.Energy
-			}
-		}
+		last.did(x)
 	}
 	switch {
 	case runs && x.State == Assigned:

@@ -597,6 +597,13 @@ func (s *Service) giveBackTx(ctx context.Context, tx *db.Tx, x *Slice) error {
 	if err := s.meterTx(ctx, tx, x, tx.Now); err != nil {
 		return err
 	}
+	if x.State == Running && !x.said {
+		b, err := readBeat(ctx, tx, x.Node)
+		if err != nil {
+			return err
+		}
+		b.did(x)
+	}
 	if x.moves() {
 		if err := s.stayTx(ctx, tx, x, "the slice ended"); err != nil {
 			return err

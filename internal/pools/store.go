@@ -250,6 +250,15 @@ type beat struct {
 	figures         []pool.Figure
 }
 
+// did notes what a slice did, as it was last reported.
+func (b *beat) did(x *Slice) {
+	for _, t := range b.tasks {
+		if t.Slice == x.ID {
+			x.Busy, x.Energy = time.Duration(t.Busy)*time.Microsecond, t.Energy
+		}
+	}
+}
+
 type reported struct {
 	Slice    string `json:"slice"`
 	Used     int64  `json:"used"`
