@@ -395,16 +395,19 @@ func TestCUDALoads(t *testing.T) {
 	}
 }
 
-// TestCUDABatch: several fetches at once, as CUDA 13 has them, take a turn.
+// TestCUDABatch: several fetches at once, as CUDA 13 has them, and what is decompressed
+// take a turn.
 func TestCUDABatch(t *testing.T) {
 	n := startCUDA(t)
 	for _, way := range []string{"linked", "dlsym", "proc"} {
-		task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: 2 * mib})
-		if got := output(t, run(way, "batch")); got != "" {
-			t.Errorf("%s: %s", way, got)
-		}
-		if n.show(t, task.ID).Busy == 0 {
-			t.Errorf("%s: it had the device for no time", way)
+		for what, want := range map[string]string{"batch": "", "unpack": "hello\n"} {
+			task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: 2 * mib})
+			if got := output(t, run(way, what)); got != want {
+				t.Errorf("%s, %s: %s", way, what, got)
+			}
+			if n.show(t, task.ID).Busy == 0 {
+				t.Errorf("%s, %s: it had the device for no time", way, what)
+			}
 		}
 	}
 }

@@ -685,6 +685,7 @@ STREAM_WORK(cuMemPrefetchAsync_v2, _ptsz, n >= BIG, A(p, n, where, flags, s), CU
 #define RANGES CUdeviceptr *p, size_t *sizes, size_t n
 STREAM_WORK(cuMemPrefetchBatchAsync, _ptsz, true, A(p, sizes, n, where, of, wheres, flags, s), RANGES, location *where, size_t *of, size_t wheres, unsigned long long flags, CUstream s)
 STREAM_WORK(cuMemDiscardAndPrefetchBatchAsync, _ptsz, true, A(p, sizes, n, where, of, wheres, flags, s), RANGES, location *where, size_t *of, size_t wheres, unsigned long long flags, CUstream s)
+STREAM_WORK(cuMemBatchDecompressAsync, _ptsz, true, A(list, n, flags, bad, s), void *list, size_t n, unsigned flags, size_t *bad, CUstream s)
 DEFAULT_WORK(cuMemsetD8_v2, _ptds, n >= BIG, A(to, v, n), CUdeviceptr to, unsigned char v, size_t n)
 DEFAULT_WORK(cuMemsetD16_v2, _ptds, n >= BIG / 2, A(to, v, n), CUdeviceptr to, unsigned short v, size_t n)
 DEFAULT_WORK(cuMemsetD32_v2, _ptds, n >= BIG / 4, A(to, v, n), CUdeviceptr to, unsigned v, size_t n)
@@ -750,7 +751,7 @@ const yc_row yc_rows[] = {
     DEFAULTS2(cuMemsetD2D8), DEFAULTS2(cuMemsetD2D16), DEFAULTS2(cuMemsetD2D32), STREAMS(cuMemsetD2D8Async), STREAMS(cuMemsetD2D16Async), STREAMS(cuMemsetD2D32Async),
     PLAIN(cuMemcpyPeer), ROW(cuMemcpyPeer_ptds, "cuMemcpyPeer", true), STREAMS(cuMemcpyPeerAsync), PLAIN(cuMemcpy3DPeer), ROW(cuMemcpy3DPeer_ptds, "cuMemcpy3DPeer", true), STREAMS(cuMemcpy3DPeerAsync),
     DEFAULTS2(cuMemcpyHtoA), DEFAULTS2(cuMemcpyAtoH), DEFAULTS2(cuMemcpyDtoA), DEFAULTS2(cuMemcpyAtoD), DEFAULTS2(cuMemcpyAtoA), STREAMS2(cuMemcpyHtoAAsync), STREAMS2(cuMemcpyAtoHAsync),
-    EXACTS(cuMemcpyBatchAsync), EXACTS(cuMemcpyBatchAsync_v2), EXACTS(cuMemcpy3DBatchAsync), EXACTS(cuMemcpy3DBatchAsync_v2), EXACTS(cuMemPrefetchAsync), EXACTS(cuMemPrefetchAsync_v2), STREAMS(cuMemPrefetchBatchAsync), STREAMS(cuMemDiscardAndPrefetchBatchAsync),
+    EXACTS(cuMemcpyBatchAsync), EXACTS(cuMemcpyBatchAsync_v2), EXACTS(cuMemcpy3DBatchAsync), EXACTS(cuMemcpy3DBatchAsync_v2), EXACTS(cuMemPrefetchAsync), EXACTS(cuMemPrefetchAsync_v2), STREAMS(cuMemPrefetchBatchAsync), STREAMS(cuMemDiscardAndPrefetchBatchAsync), STREAMS(cuMemBatchDecompressAsync),
     PLAIN(cuMemPoolSetAttribute), EXACT(cuGetProcAddress), EXACT(cuGetProcAddress_v2),
 };
 const size_t yc_rows_n = sizeof yc_rows / sizeof *yc_rows;

@@ -65,6 +65,7 @@
   F(cuMemsetD2D32, cuMemsetD2D32_v2, (uint64_t, size_t, unsigned, size_t, size_t))                                                     \
   F(cuGraphLaunch, cuGraphLaunch, (void *, void *))                                                                                    \
   F(cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync, (uint64_t *, size_t *, size_t, const void *, size_t *, size_t, unsigned long long, void *)) \
+  F(cuMemBatchDecompressAsync, cuMemBatchDecompressAsync, (void *, size_t, unsigned, size_t *, void *))                                 \
   F(cuNobodyKnows, cuNobodyKnows, (int))
 
 #define DECLARE(name, symbol, args) extern int symbol args;
@@ -72,6 +73,7 @@
 FUNCTIONS(DECLARE)
 #pragma weak cuNobodyKnows           /* only the stand-in has it */
 #pragma weak cuMemPrefetchBatchAsync /* of CUDA 13 */
+#pragma weak cuMemBatchDecompressAsync
 static struct {
   FUNCTIONS(POINTER)
 } cu;
@@ -195,6 +197,25 @@ static void kinds(void) {
   printf("heap %ld\n", used());
   must(cu.cuCtxSetLimit(2, 8 * MIB), "heap");
   printf("none %ld\n", used());
+}
+
+/* unpack has a few bytes decompressed, of LZ4. */
+static void unpack(void) {
+  uint64_t p;
+  char packed[] = "\x50hello", got[6] = "";
+  must(cu.cuMemAlloc(&p, 4096), "cuMemAlloc");
+  must(cu.cuMemcpyHtoD(p, packed, 6), "cuMemcpyHtoD");
+  struct {
+    size_t from_n, to_n;
+    uint64_t got, from, to;
+    int how;
+    char more[20];
+  } part = {6, 2048, 0, p, p + 2048, 4, {0}};
+  must(cu.cuMemBatchDecompressAsync(&part, 1, 0, NULL, NULL), "cuMemBatchDecompressAsync");
+  must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  must(cu.cuMemcpyDtoH(got, p + 2048, 5), "cuMemcpyDtoH");
+  usleep(100000); /* the turn is given back */
+  printf("%s\n", got);
 }
 
 /* table calls a function of a table that is not documented; the number of the
@@ -413,6 +434,8 @@ int main(int argc, char **argv) {
     must(cu.cuMemPrefetchBatchAsync(&p, (size_t[]){MIB}, 1, (int[]){1, device}, (size_t[]){0}, 1, 0, NULL), "cuMemPrefetchBatchAsync");
     must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
     usleep(100000); /* the turn is given back */
+  } else if (!strcmp(what, "unpack")) { /* memory that is decompressed, and nothing else */
+    unpack();
   } else if (!strcmp(what, "paged")) {
     paged(number, last);
   } else if (!strcmp(what, "contexts")) {

@@ -30,6 +30,32 @@ int cuMemPrefetchBatchAsync(void **p, size_t *n, size_t count, const int (*where
   return r;
 }
 
+/* Of CUDA 12.6: what is decompressed here was stored as it is, with LZ4's mark of a block
+ * of 15 bytes at most that are no copies. */
+typedef struct {
+  size_t from_n, to_n;
+  uint32_t *got;
+  const uint8_t *from;
+  ptr to;
+  int how;
+  uint8_t more[20];
+} packed;
+_Static_assert(sizeof(packed) == 64, "as the driver's");
+int cuMemBatchDecompressAsync(packed *all, size_t n, unsigned flags, size_t *bad, void *s) {
+  enum { LZ4 = 4 };
+  if (!all || !n || flags) return INVALID;
+  for (size_t i = 0; i < n; i++) {
+    const packed *x = all + i;
+    if (bad) *bad = i;
+    if (!is_stream(s)) return BAD_HANDLE;
+    if (x->how != LZ4 || !x->from_n || !on_card((void *)(uintptr_t)x->from, x->from_n) || !on_card(x->to, x->to_n) || *x->from != (x->from_n - 1) << 4 || x->to_n < x->from_n - 1) return INVALID;
+    int r = copy(x->to, x->from + 1, x->from_n - 1, s, true, true);
+    if (r) return r;
+    if (x->got) *x->got = (uint32_t)x->from_n - 1;
+  }
+  return OK;
+}
+
 static int set(void *p, size_t pitch, uint32_t v, int width, size_t n, size_t rows, void *s) {
   if (!is_stream(s)) return BAD_HANDLE;
   if (!n || !rows) return OK;
@@ -417,7 +443,7 @@ int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
       F(cuDevicePrimaryCtxRetain), F(cuDevicePrimaryCtxGetState), F(cuCtxSynchronize), F2(cuCtxDestroy), F2(cuDevicePrimaryCtxRelease), F2A(cuMemAlloc), F(cuMemAllocManaged), FS(cuMemAllocAsync),
       F(cuMemAllocFromPoolAsync), F2(cuMemAllocPitch), F2A(cuMemFree), F(cuMemFreeAsync), F2A(cuMemGetInfo), F2(cuMemGetAddressRange), F2(cuMemAllocHost), F(cuMemFreeHost), F2(cuArrayCreate), F2(cuArray3DCreate),
       F(cuArrayDestroy), F(cuMemCreate), F(cuMemRelease), F(cuMemAddressReserve), F(cuMemAddressFree), F(cuMemMap), F(cuMemUnmap), F(cuMemSetAccess), F(cuMemGetAllocationGranularity), F(cuDeviceGetDefaultMemPool),
-      F(cuMemPoolTrimTo), F(cuMemPrefetchAsync), F(cuMemPrefetchBatchAsync), F(cuMemPoolSetAttribute), F(cuMemPoolGetAttribute), F(cuMemcpy), F(cuMemcpyAsync), F2D(cuMemcpyHtoD), F2D(cuMemcpyDtoH), F2D(cuMemcpyDtoD), F2S(cuMemcpyHtoDAsync), F2S(cuMemcpyDtoHAsync),
+      F(cuMemPoolTrimTo), F(cuMemPrefetchAsync), F(cuMemPrefetchBatchAsync), F(cuMemBatchDecompressAsync), F(cuMemPoolSetAttribute), F(cuMemPoolGetAttribute), F(cuMemcpy), F(cuMemcpyAsync), F2D(cuMemcpyHtoD), F2D(cuMemcpyDtoH), F2D(cuMemcpyDtoD), F2S(cuMemcpyHtoDAsync), F2S(cuMemcpyDtoHAsync),
       F2S(cuMemcpyDtoDAsync), F2(cuMemcpy2D), F2(cuMemcpy2DAsync), F2(cuMemcpy3D), F2(cuMemcpy3DAsync), F2(cuMemcpyHtoA), F2(cuMemcpyAtoH), F2(cuMemsetD8), F2(cuMemsetD16), F2(cuMemsetD32), F(cuMemsetD8Async),
       F(cuMemsetD16Async), F(cuMemsetD32Async), F2(cuMemsetD2D8), F2(cuMemsetD2D16), F2(cuMemsetD2D32), F(cuMemsetD2D32Async), F(cuModuleLoad), F(cuModuleLoadData), F(cuModuleLoadDataEx), F(cuModuleLoadFatBinary),
       F(cuModuleUnload), F(cuModuleGetFunction), F(cuLibraryLoadData), F(cuLibraryUnload), F(cuLibraryGetKernel), F(cuKernelGetFunction), F(cuFuncGetModule), F(cuFuncGetName), F(cuFuncGetAttribute),
