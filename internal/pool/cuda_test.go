@@ -412,6 +412,17 @@ func TestCUDABatch(t *testing.T) {
 	}
 }
 
+// TestCUDAPools: memory counts if it is the device's, of whatever pool it is.
+func TestCUDAPools(t *testing.T) {
+	n := startCUDA(t)
+	for _, way := range []string{"linked", "dlsym", "proc"} {
+		_, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: 8 * mib})
+		if got, want := output(t, run(way, "pools")), "place 1: 6, 0\nplace 2: 0, 0\nplace 3: 0, 0\nthe host's own: 0\n"; got != want {
+			t.Errorf("%s: got %q, want %q", way, got, want)
+		}
+	}
+}
+
 // TestCUDATwin: a card that OpenCL and CUDA show is lent by one of them at a time.
 func TestCUDATwin(t *testing.T) {
 	n := startCUDA(t, "opencl")

@@ -122,7 +122,7 @@ CONTEXT(cuDevicePrimaryCtxRetain, A(c, d), d, CUcontext *c, CUdevice d)
 
 /* --- memory --- */
 
-enum kind { POINTER, ARRAY, MIPMAPS, HANDLE, MAPPING, HEAP };
+enum kind { POINTER, ARRAY, MIPMAPS, HANDLE, MAPPING, HEAP, HOST_POOL };
 
 /* What the program has of the device's memory. That of a context ends with it. */
 typedef struct held {
@@ -245,11 +245,63 @@ static void context_gone(CUcontext c) {
   yc_give(bytes);
 }
 
-/* ALLOCATION is of a function that makes so many bytes at *p. */
-#define ALLOCATION(f, count, args, ...)                               \
+/* What memory shall be, and where: how the driver's descriptions of it, and of pools, begin. */
+typedef struct {
+  int type, handles, location, id;
+} physical;
+
+static bool at_host(const physical *how) {
+  enum { PINNED = 1, HOST = 2, NUMA = 3, OWN_NUMA = 4 };
+  return how->type == PINNED && (how->location == HOST || how->location == NUMA || how->location == OWN_NUMA);
+}
+
+/* pool_is remembers that a pool is of the host's memory, which does not count. */
+static void pool_is(CUmemoryPool pool, bool host) {
+  held *new = host ? malloc(sizeof *new) : NULL, *old;
+  if (new) *new = (held){.kind = HOST_POOL, .key = (uintptr_t)pool};
+  pthread_mutex_lock(&table);
+  held **at = find(HOST_POOL, (uintptr_t)pool);
+  if ((old = *at)) *at = old->next;
+  if (new) keep(new);
+  pthread_mutex_unlock(&table);
+  free(old);
+}
+
+static bool of_host(CUmemoryPool pool) {
+  pthread_mutex_lock(&table);
+  bool is = *find(HOST_POOL, (uintptr_t)pool);
+  pthread_mutex_unlock(&table);
+  return is;
+}
+
+WRAP(cuMemPoolCreate, CUmemoryPool *pool, const physical *how) {
+  NEEDS(cuMemPoolCreate);
+  PASS(cuMemPoolCreate, pool, how);
+  CUresult r;
+  CALL(r, cuMemPoolCreate, pool, how);
+  if (!r) pool_is(*pool, at_host(how));
+  return r;
+}
+
+/* Of CUDA 13: the pool of a place. */
+#define POOL_OF(f)                                                                          \
+  WRAP(f, CUmemoryPool *pool, const int where[2], int type) {                               \
+    NEEDS(f);                                                                               \
+    PASS(f, pool, where, type);                                                             \
+    CUresult r;                                                                             \
+    CALL(r, f, pool, where, type);                                                          \
+    if (!r) pool_is(*pool, at_host(&(physical){.type = type, .location = where[0]}));       \
+    return r;                                                                               \
+  }
+POOL_OF(cuMemGetDefaultMemPool)
+POOL_OF(cuMemGetMemPool)
+
+/* ALLOCATION is of a function that makes so many bytes at *p; WHERE says whether they are the device's. */
+#define ALLOCATION(f, count, args, ...) WHERE(f, true, count, A(args), __VA_ARGS__)
+#define WHERE(f, counts, count, args, ...)                            \
   WRAP(f, __VA_ARGS__) {                                              \
     NEEDS(f);                                                         \
-    PASS(f, args);                                                    \
+    if (inside || !(counts)) return REAL(f)(args);                    \
     uint64_t bytes = count;                                           \
     held *h = take(bytes);                                            \
     if (!h) return CUDA_ERROR_OUT_OF_MEMORY;                          \
@@ -269,8 +321,9 @@ static void context_gone(CUcontext c) {
 ALLOCATION(cuMemAllocManaged, n, A(p, n, flags), CUdeviceptr *p, size_t n, unsigned flags)
 ALLOCATION(cuMemAllocAsync, n, A(p, n, s), CUdeviceptr *p, size_t n, CUstream s)
 ALLOCATION(cuMemAllocAsync_ptsz, n, A(p, n, s), CUdeviceptr *p, size_t n, CUstream s)
-ALLOCATION(cuMemAllocFromPoolAsync, n, A(p, n, pool, s), CUdeviceptr *p, size_t n, CUmemoryPool pool, CUstream s)
-ALLOCATION(cuMemAllocFromPoolAsync_ptsz, n, A(p, n, pool, s), CUdeviceptr *p, size_t n, CUmemoryPool pool, CUstream s)
+WHERE(cuMemAllocFromPoolAsync, !of_host(pool), n, A(p, n, pool, s), CUdeviceptr *p, size_t n, CUmemoryPool pool, CUstream s)
+WHERE(cuMemAllocFromPoolAsync_ptsz, !of_host(pool), n, A(p, n, pool, s), CUdeviceptr *p, size_t n, CUmemoryPool pool, CUstream s)
+FREE(cuMemPoolDestroy, HOST_POOL, A(p), CUmemoryPool p)
 FREE(cuMemFree_v2, POINTER, A(p), CUdeviceptr p)
 FREE(cuMemFreeAsync, POINTER, A(p, s), CUdeviceptr p, CUstream s)
 FREE(cuMemFreeAsync_ptsz, POINTER, A(p, s), CUdeviceptr p, CUstream s)
@@ -454,20 +507,16 @@ WRAP(cuCtxSetLimit, int what, size_t n) {
 }
 
 /* Memory that is mapped by the program: it is there while it has owners or mappings. */
-typedef struct {
-  int type, handles, location, id;
-} physical;
-
 WRAP(cuMemCreate, uint64_t *handle, size_t n, const physical *how, unsigned long long flags) {
   NEEDS(cuMemCreate);
   PASS(cuMemCreate, handle, n, how, flags);
   enum { ON_DEVICE = 1 };
   CUresult r;
-  if (!how || how->location != ON_DEVICE) {
+  if (!how || at_host(how)) {
     CALL(r, cuMemCreate, handle, n, how, flags);
     return r;
   }
-  if ((r = only_ours(how->id))) return r;
+  if (how->location == ON_DEVICE && (r = only_ours(how->id))) return r; /* later drivers have places of a device */
   held *h = take(n);
   if (!h) return CUDA_ERROR_OUT_OF_MEMORY;
   CALL(r, cuMemCreate, handle, n, how, flags);
@@ -752,6 +801,6 @@ const yc_row yc_rows[] = {
     PLAIN(cuMemcpyPeer), ROW(cuMemcpyPeer_ptds, "cuMemcpyPeer", true), STREAMS(cuMemcpyPeerAsync), PLAIN(cuMemcpy3DPeer), ROW(cuMemcpy3DPeer_ptds, "cuMemcpy3DPeer", true), STREAMS(cuMemcpy3DPeerAsync),
     DEFAULTS2(cuMemcpyHtoA), DEFAULTS2(cuMemcpyAtoH), DEFAULTS2(cuMemcpyDtoA), DEFAULTS2(cuMemcpyAtoD), DEFAULTS2(cuMemcpyAtoA), STREAMS2(cuMemcpyHtoAAsync), STREAMS2(cuMemcpyAtoHAsync),
     EXACTS(cuMemcpyBatchAsync), EXACTS(cuMemcpyBatchAsync_v2), EXACTS(cuMemcpy3DBatchAsync), EXACTS(cuMemcpy3DBatchAsync_v2), EXACTS(cuMemPrefetchAsync), EXACTS(cuMemPrefetchAsync_v2), STREAMS(cuMemPrefetchBatchAsync), STREAMS(cuMemDiscardAndPrefetchBatchAsync), STREAMS(cuMemBatchDecompressAsync),
-    PLAIN(cuMemPoolSetAttribute), EXACT(cuGetProcAddress), EXACT(cuGetProcAddress_v2),
+    PLAIN(cuMemPoolCreate), PLAIN(cuMemPoolDestroy), PLAIN(cuMemGetDefaultMemPool), PLAIN(cuMemGetMemPool), PLAIN(cuMemPoolSetAttribute), EXACT(cuGetProcAddress), EXACT(cuGetProcAddress_v2),
 };
 const size_t yc_rows_n = sizeof yc_rows / sizeof *yc_rows;

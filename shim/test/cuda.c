@@ -66,6 +66,9 @@
   F(cuGraphLaunch, cuGraphLaunch, (void *, void *))                                                                                    \
   F(cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync, (uint64_t *, size_t *, size_t, const void *, size_t *, size_t, unsigned long long, void *)) \
   F(cuMemBatchDecompressAsync, cuMemBatchDecompressAsync, (void *, size_t, unsigned, size_t *, void *))                                 \
+  F(cuMemPoolCreate, cuMemPoolCreate, (void **, const void *))                                                                         \
+  F(cuMemPoolDestroy, cuMemPoolDestroy, (void *))                                                                                      \
+  F(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, (void **, const void *, int))                                                      \
   F(cuNobodyKnows, cuNobodyKnows, (int))
 
 #define DECLARE(name, symbol, args) extern int symbol args;
@@ -74,6 +77,7 @@ FUNCTIONS(DECLARE)
 #pragma weak cuNobodyKnows           /* only the stand-in has it */
 #pragma weak cuMemPrefetchBatchAsync /* of CUDA 13 */
 #pragma weak cuMemBatchDecompressAsync
+#pragma weak cuMemGetDefaultMemPool
 static struct {
   FUNCTIONS(POINTER)
 } cu;
@@ -197,6 +201,29 @@ static void kinds(void) {
   printf("heap %ld\n", used());
   must(cu.cuCtxSetLimit(2, 8 * MIB), "heap");
   printf("none %ld\n", used());
+}
+
+/* pools makes memory from pools of each place, and says what it counted. */
+static void pools(int device) {
+  struct {
+    int type, handles, location, id;
+    char more[72];
+  } how = {1, 0, 0, 0, {0}};
+  uint64_t p;
+  void *pool;
+  for (int place = 1; place <= 3; place++) {
+    how.location = place, how.id = place == 1 ? device : 0;
+    must(cu.cuMemPoolCreate(&pool, &how), "cuMemPoolCreate");
+    must(cu.cuMemAllocFromPoolAsync(&p, 6 * MIB, pool, NULL), "cuMemAllocFromPoolAsync");
+    printf("place %d: %ld", place, used());
+    must(cu.cuMemFreeAsync(p, NULL), "cuMemFreeAsync");
+    printf(", %ld\n", used());
+    must(cu.cuMemPoolDestroy(pool), "cuMemPoolDestroy");
+  }
+  if (!cu.cuMemGetDefaultMemPool) return;
+  must(cu.cuMemGetDefaultMemPool(&pool, (int[]){2, 0}, 1), "cuMemGetDefaultMemPool");
+  must(cu.cuMemAllocFromPoolAsync(&p, 6 * MIB, pool, NULL), "cuMemAllocFromPoolAsync");
+  printf("the host's own: %ld\n", used());
 }
 
 /* unpack has a few bytes decompressed, of LZ4. */
@@ -434,6 +461,8 @@ int main(int argc, char **argv) {
     must(cu.cuMemPrefetchBatchAsync(&p, (size_t[]){MIB}, 1, (int[]){1, device}, (size_t[]){0}, 1, 0, NULL), "cuMemPrefetchBatchAsync");
     must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
     usleep(100000); /* the turn is given back */
+  } else if (!strcmp(what, "pools")) {
+    pools(device);
   } else if (!strcmp(what, "unpack")) { /* memory that is decompressed, and nothing else */
     unpack();
   } else if (!strcmp(what, "paged")) {

@@ -129,12 +129,18 @@ typedef struct {
   size_t n; /* bytes */
   uint32_t border;
 } texture;
+typedef struct {
+  object o;
+  bool host;
+} pool;
+enum { MANAGED = 1, ON_HOST };
 typedef struct memory {
   struct memory *next;
   ptr at;
   size_t n;
   context *of;
-  bool reserved, managed;
+  bool reserved;
+  int managed;    /* or ON_HOST, for good */
   uint32_t since; /* of managed memory: the card has it if that is still its process's */
 } memory;
 
@@ -233,7 +239,7 @@ static bool take_fixed(size_t n) {
 
 static void give_room(const memory *m) {
   if (!m->managed) has -= m->n;
-  if (!shared) return;
+  if (!shared || m->managed == ON_HOST) return;
   lock_room();
   if (!m->managed) shared->of[me].fixed -= m->n;
   else if (m->since == shared->of[me].since) shared->of[me].managed -= m->n;
@@ -244,7 +250,7 @@ static void give_room(const memory *m) {
 static bool bring(ptr p) {
   memory *m = memories;
   while (m && (m->reserved || p < m->at || p >= m->at + m->n)) m = m->next;
-  if (!shared || !m || !m->managed) return false;
+  if (!shared || !m || m->managed != MANAGED) return false;
   lock_room();
   bool is_ = m->since == shared->of[me].since, was = is_ || !m->since;
   if (!is_ && take_room(m->n)) shared->of[me].managed += m->n, m->since = shared->of[me].since;
@@ -544,7 +550,7 @@ int cuCtxDestroy_v2(context *c) {
 }
 int cuDevicePrimaryCtxRelease_v2(int d) { CARD(d); return !primary[d].uses ? BAD_CONTEXT : --primary[d].uses ? OK : (all_done(), drop(primary + d, NULL), OK); }
 
-static int keep(void **to, ptr at, size_t n, bool reserved, bool managed) {
+static int keep(void **to, ptr at, size_t n, bool reserved, int managed) {
   memory *m = calloc(1, sizeof *m);
   *m = (memory){NULL, at, n, reserved ? NULL : now, reserved, managed, 0};
   pthread_mutex_lock(&lock);
@@ -552,7 +558,7 @@ static int keep(void **to, ptr at, size_t n, bool reserved, bool managed) {
   pthread_mutex_unlock(&lock);
   return *to = at, OK;
 }
-static int make_as(void **to, size_t n, bool managed) {
+static int make_as(void **to, size_t n, int managed) {
   if (!now) return BAD_CONTEXT;
   if (failed) return failed;
   if (!to || !n) return INVALID;
@@ -560,13 +566,13 @@ static int make_as(void **to, size_t n, bool managed) {
   ptr at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return at == MAP_FAILED ? NOMEM : keep(to, at, n, false, managed);
 }
-static int make(void **to, size_t n) { return make_as(to, n, false); }
+static int make(void **to, size_t n) { return make_as(to, n, 0); }
 
 int cuMemAlloc_v2(void **p, size_t n) { return make(p, n); }
-int cuMemAllocManaged(void **p, size_t n, unsigned flags) { return flags == 1 || flags == 2 ? make_as(p, n, true) : INVALID; }
+int cuMemAllocManaged(void **p, size_t n, unsigned flags) { return flags == 1 || flags == 2 ? make_as(p, n, MANAGED) : INVALID; }
 int cuMemAllocAsync(void **p, size_t n, void *s) { return is_stream(s) ? make(p, n) : BAD_HANDLE; }
 int cuMemAllocAsync_ptsz(void **p, size_t n, void *s) { return cuMemAllocAsync(p, n, s); }
-int cuMemAllocFromPoolAsync(void **p, size_t n, void *pool, void *s) { return (void)pool, cuMemAllocAsync(p, n, s); }
+int cuMemAllocFromPoolAsync(void **p, size_t n, void *x, void *s) { return !is(x, POOL) || !is_stream(s) ? BAD_HANDLE : make_as(p, n, ((pool *)x)->host ? ON_HOST : 0); }
 int cuMemAllocPitch_v2(void **p, size_t *pitch, size_t w, size_t h, unsigned element) { return (void)element, pitch ? (*pitch = (w + 511) / 512 * 512, make(p, *pitch * h)) : INVALID; }
 int cuMemFree_v2(void *p) { return child ? UNINITIALIZED : !now ? BAD_CONTEXT : failed ? failed : (all_done(), drop(NULL, p)); }
 int cuMemFreeAsync(void *p, void *s) { return is_stream(s) ? cuMemFree_v2(p) : BAD_HANDLE; }
@@ -630,7 +636,7 @@ int cuMemRelease(handle *h) { return end_object(h, HANDLE); } /* what is mapped 
 int cuMemAddressReserve(void **p, size_t n, size_t alignment, void *want, unsigned long long flags) {
   (void)alignment, (void)flags;
   ptr at = p && n ? mmap(want, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
-  return at == MAP_FAILED ? INVALID : keep(p, at, n, true, false);
+  return at == MAP_FAILED ? INVALID : keep(p, at, n, true, 0);
 }
 int cuMemAddressFree(void *p, size_t n) { return (void)n, drop(NULL, p); }
 int cuMemMap(ptr p, size_t n, size_t offset, handle *h, unsigned long long flags) {
@@ -638,7 +644,7 @@ int cuMemMap(ptr p, size_t n, size_t offset, handle *h, unsigned long long flags
   (void)flags;
   if (!is(h, HANDLE) || n + offset > h->n) return INVALID;
   if (!take_fixed(n)) return NOMEM;
-  return mmap(p, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, h->fd, (off_t)offset) == p ? keep(&to, p, n, false, false) : INVALID;
+  return mmap(p, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, h->fd, (off_t)offset) == p ? keep(&to, p, n, false, 0) : INVALID;
 }
 int cuMemUnmap(ptr p, size_t n) {
   bool is_ = false;
@@ -650,11 +656,25 @@ int cuMemUnmap(ptr p, size_t n) {
 }
 int cuMemSetAccess(ptr p, size_t n, const int *rows, size_t count) { return (void)n, on_card(p, 1) && rows && count && rows[0] == 1 ? OK : INVALID; }
 int cuMemGetAllocationGranularity(size_t *n, const void *how, int what) { return (void)what, n && how ? (*n = 2 << 20, OK) : INVALID; }
-int cuDeviceGetDefaultMemPool(object **p, int d) {
-  static object *pools[CARDS];
+int cuDeviceGetDefaultMemPool(pool **p, int d) {
+  static pool *pools[CARDS];
   CARD(d);
   if (!pools[d]) pools[d] = make_object(sizeof **pools, POOL);
   return *p = pools[d], OK;
+}
+static bool right_place(const int where[2]) { return where[0] == 1 ? where[1] >= 0 && where[1] < shown_n : where[0] == 2 || where[0] == 3 || where[0] == 4; } /* the card, the host, a part of it */
+int cuMemPoolCreate(pool **p, const int how[22]) {
+  if (!p || !how || how[0] != 1 || !right_place(how + 2)) return INVALID;
+  *p = make_object(sizeof **p, POOL), (*p)->host = how[2] != 1;
+  return OK;
+}
+int cuMemPoolDestroy(pool *p) { return end_object(p, POOL); }
+int cuMemGetDefaultMemPool(pool **p, const int where[2], int type) { /* of CUDA 13 */
+  static pool *host;
+  if (!p || !where || type != 1 || !right_place(where)) return INVALID;
+  if (where[0] == 1) return cuDeviceGetDefaultMemPool(p, where[1]);
+  if (!host) host = make_object(sizeof *host, POOL), host->host = true;
+  return *p = host, OK;
 }
 int cuMemPoolTrimTo(void *p, size_t n) { return (void)n, is(p, POOL) ? OK : BAD_HANDLE; }
 static uint64_t threshold;
