@@ -423,6 +423,18 @@ func TestCUDAPools(t *testing.T) {
 	}
 }
 
+// TestCUDAImports: memory that was exported, and is there when that is released, counts
+// for who imports it.
+func TestCUDAImports(t *testing.T) {
+	n := startCUDA(t)
+	for _, way := range []string{"linked", "dlsym", "proc"} {
+		_, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: 8 * mib})
+		if got, want := output(t, run(way, "imports")), "place 1: 6, 6, 6, 0\nplace 2: 0, 0, 0, 0\n"; got != want {
+			t.Errorf("%s: got %q, want %q", way, got, want)
+		}
+	}
+}
+
 // TestCUDATwin: a card that OpenCL and CUDA show is lent by one of them at a time.
 func TestCUDATwin(t *testing.T) {
 	n := startCUDA(t, "opencl")

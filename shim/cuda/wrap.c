@@ -133,6 +133,7 @@ typedef struct held {
   int uses;    /* of a handle: its owners and mappings */
   bool pages;  /* the driver may move it to the host */
   uint64_t of; /* of a mapping: its handle */
+  bool imported; /* a handle, of as many bytes as were mapped of it */
 } held;
 
 enum { BUCKETS = 4096 };
@@ -523,6 +524,34 @@ WRAP(cuMemCreate, uint64_t *handle, size_t n, const physical *how, unsigned long
   return made(r, h, HANDLE, r ? 0 : *handle, n, false);
 }
 
+/* Memory that comes from a process (also from this one) may be there for longer than what it
+ * was exported by. So it counts for who imports it, too, until that is released and unmapped.
+ * How much it is, is known when it is mapped, which nothing can be done with it before. */
+WRAP(cuMemImportFromShareableHandle, uint64_t *handle, void *from, int type) {
+  NEEDS(cuMemImportFromShareableHandle);
+  PASS(cuMemImportFromShareableHandle, handle, from, type);
+  CUresult (*what)(void *, uint64_t), r;
+  union {
+    physical is;
+    char room[128];
+  } how = {.is = {0}};
+  held *new = calloc(1, sizeof *new);
+  if (!new) return CUDA_ERROR_OUT_OF_MEMORY;
+  *(void **)&what = yc_driver("cuMemGetAllocationPropertiesFromHandle");
+  pthread_mutex_lock(&table);
+  CALL(r, cuMemImportFromShareableHandle, handle, from, type);
+  held *h = r ? NULL : *find(HANDLE, *handle);
+  if (h) h->uses++; /* the driver gave one that is there */
+  else if (!r && (!what || what(&how, *handle) || !at_host(&how.is))) {
+    *new = (held){.kind = HANDLE, .key = *handle, .uses = 1, .imported = true};
+    keep(new);
+    new = NULL;
+  }
+  pthread_mutex_unlock(&table);
+  free(new);
+  return r;
+}
+
 /* unuse counts one owner or mapping less; the table is locked. It returns what is to be given back. */
 static uint64_t unuse(uint64_t handle) {
   held **at = find(HANDLE, handle), *h = *at;
@@ -564,14 +593,23 @@ WRAP(cuMemMap, CUdeviceptr p, size_t n, size_t offset, uint64_t handle, unsigned
   if (!m) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult r;
   pthread_mutex_lock(&table);
+  held *h = *find(HANDLE, handle);
+  uint64_t end = (uint64_t)offset + n, more = h && h->imported && end > h->bytes ? end - h->bytes : 0;
+  pthread_mutex_unlock(&table); /* who waits for the node may not have it */
+  if (more && !yc_take(more)) {
+    free(m);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  pthread_mutex_lock(&table);
   CALL(r, cuMemMap, p, n, offset, handle, flags);
-  held *h = r ? NULL : *find(HANDLE, handle);
+  h = r ? NULL : *find(HANDLE, handle);
   if (h) {
-    h->uses++;
+    h->uses++, h->bytes += more, more = 0;
     *m = (held){.kind = MAPPING, .key = p, .of = handle};
     keep(m);
   } else free(m);
   pthread_mutex_unlock(&table);
+  yc_give(more);
   return r;
 }
 
@@ -789,7 +827,7 @@ const yc_row yc_rows[] = {
     V2(cuMemAlloc), EXACT(cuMemAlloc), V2(cuMemAllocPitch), EXACT(cuMemAllocPitch), PLAIN(cuMemAllocManaged), STREAMS(cuMemAllocAsync), STREAMS(cuMemAllocFromPoolAsync),
     V2(cuMemFree), STREAMS(cuMemFreeAsync),
     V2(cuArrayCreate), EXACT(cuArrayCreate), V2(cuArray3DCreate), EXACT(cuArray3DCreate), PLAIN(cuMipmappedArrayCreate), PLAIN(cuArrayDestroy), PLAIN(cuMipmappedArrayDestroy),
-    PLAIN(cuCtxSetLimit), PLAIN(cuMemCreate), PLAIN(cuMemRelease), PLAIN(cuMemRetainAllocationHandle), PLAIN(cuMemMap), PLAIN(cuMemUnmap),
+    PLAIN(cuCtxSetLimit), PLAIN(cuMemCreate), PLAIN(cuMemRelease), PLAIN(cuMemRetainAllocationHandle), PLAIN(cuMemImportFromShareableHandle), PLAIN(cuMemMap), PLAIN(cuMemUnmap),
     V2(cuCtxDestroy), EXACT(cuCtxDestroy), V2(cuDevicePrimaryCtxRelease), EXACT(cuDevicePrimaryCtxRelease), V2(cuDevicePrimaryCtxReset), EXACT(cuDevicePrimaryCtxReset),
     STREAMS(cuLaunchKernel), STREAMS(cuLaunchCooperativeKernel), STREAMS(cuLaunchKernelEx), PLAIN(cuLaunchCooperativeKernelMultiDevice), STREAMS(cuGraphLaunch),
     PLAIN(cuLaunch), PLAIN(cuLaunchGrid), PLAIN(cuLaunchGridAsync),

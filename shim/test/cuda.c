@@ -69,6 +69,8 @@
   F(cuMemPoolCreate, cuMemPoolCreate, (void **, const void *))                                                                         \
   F(cuMemPoolDestroy, cuMemPoolDestroy, (void *))                                                                                      \
   F(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, (void **, const void *, int))                                                      \
+  F(cuMemExportToShareableHandle, cuMemExportToShareableHandle, (void *, uint64_t, int, unsigned long long))                           \
+  F(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, (uint64_t *, void *, int))                                         \
   F(cuNobodyKnows, cuNobodyKnows, (int))
 
 #define DECLARE(name, symbol, args) extern int symbol args;
@@ -224,6 +226,34 @@ static void pools(int device) {
   must(cu.cuMemGetDefaultMemPool(&pool, (int[]){2, 0}, 1), "cuMemGetDefaultMemPool");
   must(cu.cuMemAllocFromPoolAsync(&p, 6 * MIB, pool, NULL), "cuMemAllocFromPoolAsync");
   printf("the host's own: %ld\n", used());
+}
+
+/* imports maps memory that it has exported and released, of the device and of the host. */
+static void imports(int device) {
+  struct {
+    int type, handles, location, id;
+    char more[64];
+  } how = {1, 1, 0, 0, {0}};
+  uint64_t handle, p;
+  int fd;
+  for (int place = 1; place <= 2; place++) {
+    how.location = place, how.id = place == 1 ? device : 0;
+    must(cu.cuMemCreate(&handle, 6 * MIB, &how, 0), "cuMemCreate");
+    must(cu.cuMemExportToShareableHandle(&fd, handle, 1, 0), "cuMemExportToShareableHandle");
+    printf("place %d: %ld", place, used());
+    must(cu.cuMemRelease(handle), "cuMemRelease");
+    must(cu.cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, 1), "cuMemImportFromShareableHandle");
+    must(cu.cuMemAddressReserve(&p, 12 * MIB, 0, 0, 0), "cuMemAddressReserve");
+    must(cu.cuMemMap(p, 6 * MIB, 0, handle, 0), "cuMemMap");
+    printf(", %ld", used());
+    must(cu.cuMemMap(p + 6 * MIB, 6 * MIB, 0, handle, 0), "cuMemMap again");
+    must(cu.cuMemRelease(handle), "cuMemRelease");
+    printf(", %ld", used());
+    must(cu.cuMemUnmap(p, 6 * MIB), "cuMemUnmap");
+    must(cu.cuMemUnmap(p + 6 * MIB, 6 * MIB), "cuMemUnmap");
+    printf(", %ld\n", used());
+    close(fd);
+  }
 }
 
 /* unpack has a few bytes decompressed, of LZ4. */
@@ -463,6 +493,8 @@ int main(int argc, char **argv) {
     usleep(100000); /* the turn is given back */
   } else if (!strcmp(what, "pools")) {
     pools(device);
+  } else if (!strcmp(what, "imports")) {
+    imports(device);
   } else if (!strcmp(what, "unpack")) { /* memory that is decompressed, and nothing else */
     unpack();
   } else if (!strcmp(what, "paged")) {

@@ -624,15 +624,35 @@ typedef struct {
   object o;
   int fd;
   size_t n;
+  int how[8];
 } handle;
-int cuMemCreate(handle **h, size_t n, const void *how, unsigned long long flags) {
+int cuMemCreate(handle **h, size_t n, const int how[8], unsigned long long flags) {
   (void)flags;
-  if (!h || !n || !how) return INVALID;
+  if (!h || !n || !how || how[0] != 1) return INVALID;
   handle *x = make_object(sizeof *x, HANDLE);
-  x->fd = memfd_create("fake", MFD_CLOEXEC), x->n = n;
+  x->fd = memfd_create(how[2] == 1 ? "card" : "host", MFD_CLOEXEC), x->n = n;
+  memcpy(x->how, how, sizeof x->how);
   return ftruncate(x->fd, (off_t)n) ? NOMEM : (*h = x, OK);
 }
 int cuMemRelease(handle *h) { return end_object(h, HANDLE); } /* what is mapped stays */
+/* What is exported is there as long as what is opened of it. */
+int cuMemExportToShareableHandle(void *to, handle *h, int type, unsigned long long flags) {
+  if (!is(h, HANDLE)) return BAD_HANDLE;
+  if (!to || type != 1 || flags || !(h->how[1] & type)) return INVALID;
+  int fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 0);
+  return fd < 0 ? NOMEM : (*(int *)to = fd, OK);
+}
+int cuMemImportFromShareableHandle(handle **h, void *from, int type) {
+  char path[64], name[64] = "";
+  struct stat is_;
+  int fd = (int)(intptr_t)from;
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  if (!h || type != 1 || fstat(fd, &is_) || readlink(path, name, sizeof name - 1) < 0) return INVALID;
+  handle *x = make_object(sizeof *x, HANDLE);
+  *x = (handle){.o = x->o, .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0), .n = (size_t)is_.st_size, .how = {1, type, strstr(name, "card") ? 1 : 2}};
+  return *h = x, OK;
+}
+int cuMemGetAllocationPropertiesFromHandle(int how[8], handle *h) { return !is(h, HANDLE) ? BAD_HANDLE : how ? (memcpy(how, h->how, sizeof h->how), OK) : INVALID; }
 int cuMemAddressReserve(void **p, size_t n, size_t alignment, void *want, unsigned long long flags) {
   (void)alignment, (void)flags;
   ptr at = p && n ? mmap(want, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
