@@ -435,6 +435,27 @@ func TestCUDAImports(t *testing.T) {
 	}
 }
 
+// TestCUDAGreen: what green contexts compute is waited for and charged, also by their
+// streams while another context is current, and where one was that has ended; what is made
+// in them is the primary one's.
+func TestCUDAGreen(t *testing.T) {
+	n := startCUDA(t)
+	for _, way := range []string{"linked", "dlsym", "proc"} {
+		for _, own := range []string{"0", "1"} {
+			task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: 4 * mib})
+			if got := output(t, run(way, "greens", "100000", own)); got != "it has 2, then 0\n" {
+				t.Errorf("%s, %s: %s", way, own, got)
+			}
+			if used := n.show(t, task.ID).Busy; used < 200*time.Millisecond || used > 500*time.Millisecond {
+				t.Errorf("%s, %s: of 200 ms it was charged %v", way, own, used)
+			}
+			if err := dial(t, n.unix).Stop(task.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestCUDATwin: a card that OpenCL and CUDA show is lent by one of them at a time.
 func TestCUDATwin(t *testing.T) {
 	n := startCUDA(t, "opencl")

@@ -56,7 +56,8 @@ bool yc_pages(void);         /* whether memory is to be such as the driver may m
 bool yc_begin(CUstream s, bool copies); /* before work, which may be done when the call returns if it copies: waits for a turn; false: there will be none */
 void yc_end(CUstream s, bool copies);   /* after it */
 void yc_hold(void);          /* nobody looks at events, while a context may end */
-void yc_go_on(CUcontext ended); /* or NULL */
+void yc_forget(CUcontext ended); /* between both */
+void yc_go_on(void);
 
 /* wrap.c */
 void yc_alone(void); /* in a child of fork */

@@ -37,14 +37,14 @@ static const int64_t stuckStep = 100 * MS;
 static const int64_t soonest = MS / 50, latest = MS / 5; /* how often it is looked whether the device is done */
 
 static struct {
-  CUresult (*ctxGetCurrent)(CUcontext *), (*ctxSetCurrent)(CUcontext);
+  CUresult (*ctxGetCurrent)(CUcontext *), (*ctxSetCurrent)(CUcontext), (*ctxPush)(CUcontext), (*ctxPop)(CUcontext *), (*streamGetCtx)(CUstream, CUcontext *);
   CUresult (*eventCreate)(CUevent *, unsigned), (*eventRecord)(CUevent, CUstream), (*eventQuery)(CUevent);
   CUresult (*streamIsCapturing)(CUstream, int *), (*captureMode)(int *);
 } cu;
 
 /* What a stream was given. */
 typedef struct {
-  CUcontext context;
+  CUcontext context, by; /* the stream's, and who gave it last */
   CUstream stream;
   pid_t thread; /* of its own default stream; else 0 */
   CUevent last, mark;
@@ -198,7 +198,7 @@ static bool rested(void) {
   bool all = true;
   for (work *w = c.works; w < c.works + c.works_n && !c.ends; w++) {
     if (!w->pending) continue;
-    cu.ctxSetCurrent(w->context);
+    if (cu.ctxSetCurrent(w->context)) cu.ctxSetCurrent(w->by); /* a green one may be another thread's */
     passed(w);
     if (done(cu.eventQuery(w->last))) w->pending = w->marked = false;
     else all = false;
@@ -382,6 +382,7 @@ bool yc_connect(void) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     bool has = NEED(ctxGetCurrent, "cuCtxGetCurrent") && NEED(ctxSetCurrent, "cuCtxSetCurrent") && NEED(eventCreate, "cuEventCreate") && NEED(eventRecord, "cuEventRecord") &&
                NEED(eventQuery, "cuEventQuery");
+    NEED(ctxPush, "cuCtxPushCurrent_v2"), NEED(ctxPop, "cuCtxPopCurrent_v2"), NEED(streamGetCtx, "cuStreamGetCtx");
     NEED(streamIsCapturing, "cuStreamIsCapturing"), NEED(captureMode, "cuThreadExchangeStreamCaptureMode");
     if (!why && !has) why = "libcuda.so.1 is not a driver of CUDA";
     if (!why && (!thread(hear) || !thread(keep))) why = "no thread can be started";
@@ -475,13 +476,22 @@ static bool capturing(CUstream s) {
   return cu.streamIsCapturing && (cu.streamIsCapturing(s, &status) || status);
 }
 
+/* context_of is a stream's context, which need not be current: of a green one's streams the
+ * primary may be. */
+static CUcontext context_of(CUstream s) {
+  CUcontext of = NULL;
+  if ((uintptr_t)s > (uintptr_t)perThread && cu.streamGetCtx && cu.ctxPush && cu.ctxPop && !cu.streamGetCtx(s, &of) && of) return of;
+  of = NULL;
+  return cu.ctxGetCurrent(&of) ? NULL : of;
+}
+
 /* behind waits while what a stream was given a while ago is undone: else a turn
  * would end long after its time. Work that waits for what the program does next
  * is not waited for without end. */
 static void behind(CUstream s) {
-  CUcontext context = NULL;
+  CUcontext context = context_of(s);
   pid_t thread = owner(s);
-  if (cu.ctxGetCurrent(&context) || !context) return;
+  if (!context) return;
   pthread_mutex_lock(&c.lock);
   CUevent mark = NULL;
   for (work *w = c.works; w < c.works + c.works_n; w++)
@@ -526,18 +536,21 @@ bool yc_begin(CUstream s, bool copies) {
 }
 
 void yc_end(CUstream s, bool copies) {
-  CUcontext context = NULL;
+  CUcontext by = NULL, context;
   if (!s) s = legacy;
-  bool counts = !cu.ctxGetCurrent(&context) && context && !capturing(s);
+  bool counts = !cu.ctxGetCurrent(&by) && by && !capturing(s), pushed = false;
+  context = counts ? context_of(s) : by;
+  if (counts && context != by && !(pushed = !cu.ctxPush(context))) context = by; /* events are of the stream's */
   pthread_mutex_lock(&c.lock);
   work *w = counts && !c.ends ? of(context, s) : NULL;
   if (w && !cu.eventRecord(w->last, s)) {
-    w->pending = true, w->number++;
+    w->pending = true, w->number++, w->by = by;
     if (!w->marked && !cu.eventRecord(w->mark, s)) w->marked = true, w->marked_at = now();
   }
   c.came++, c.copying -= copies;
   if (!--c.calls && c.draining) pthread_cond_signal(&c.due);
   pthread_mutex_unlock(&c.lock);
+  if (pushed) cu.ctxPop(&context);
   go();
 }
 
@@ -546,11 +559,14 @@ void yc_hold(void) {
   pthread_mutex_lock(&c.lock);
 }
 
-void yc_go_on(CUcontext ended) {
+void yc_forget(CUcontext ended) {
   int kept = 0;
-  for (int i = 0; ended && i < c.works_n; i++)
+  for (int i = 0; i < c.works_n; i++)
     if (c.works[i].context != ended) c.works[kept++] = c.works[i];
-  if (ended) c.works_n = kept;
+  c.works_n = kept;
+}
+
+void yc_go_on(void) {
   pthread_mutex_unlock(&c.lock);
   go();
 }

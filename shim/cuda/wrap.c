@@ -222,9 +222,10 @@ typedef struct fetcher {
 } fetcher;
 static fetcher *fetchers;
 
-/* context_gone gives back what ended with a context. */
-static void context_gone(CUcontext c) {
+/* context_gone gives back what ended with a context, or what has it now has another. */
+static void context_gone(CUcontext c, CUcontext other) {
   uint64_t bytes = 0;
+  yc_forget(c);
   pthread_mutex_lock(&table);
   for (fetcher **at = &fetchers; *at;) {
     fetcher *f = *at;
@@ -234,7 +235,8 @@ static void context_gone(CUcontext c) {
   for (int i = 0; i < BUCKETS; i++)
     for (held **at = buckets + i; *at;) {
       held *h = *at;
-      if (h->context != c) {
+      if (h->context != c || other) {
+        if (h->context == c) h->context = other;
         at = &h->next;
         continue;
       }
@@ -646,8 +648,8 @@ WRAP(cuMemUnmap, CUdeviceptr p, size_t n) {
     CUresult r;                          \
     yc_hold();                           \
     CALL(r, f, context);                 \
-    if (!r) context_gone(context);       \
-    yc_go_on(r ? NULL : context);        \
+    if (!r) context_gone(context, NULL); \
+    yc_go_on();                          \
     return r;                            \
   }
 CONTEXT_ENDS(cuCtxDestroy)
@@ -678,15 +680,31 @@ static CUcontext primary_of(CUdevice d) {
     CUresult r;                                         \
     yc_hold();                                          \
     CALL(r, f, d);                                      \
-    bool gone = !r && context && !active(d);            \
-    if (gone) context_gone(context);                    \
-    yc_go_on(gone ? context : NULL);                    \
+    if (!r && context && !active(d)) context_gone(context, NULL); \
+    yc_go_on();                                         \
     return r;                                           \
   }
 PRIMARY_ENDS(cuDevicePrimaryCtxRelease)
 PRIMARY_ENDS(cuDevicePrimaryCtxRelease_v2)
 PRIMARY_ENDS(cuDevicePrimaryCtxReset)
 PRIMARY_ENDS(cuDevicePrimaryCtxReset_v2)
+
+/* What a program makes while a green context is current is the primary's, which that holds
+ * until it is destroyed; its address may be another's then. */
+WRAP(cuGreenCtxDestroy, void *green) {
+  NEEDS(cuGreenCtxDestroy);
+  PASS(cuGreenCtxDestroy, green);
+  CUresult (*as)(CUcontext *, void *), r;
+  CUcontext context = NULL, primary = primary_of(device);
+  *(void **)&as = yc_driver("cuCtxFromGreenCtx");
+  if (!as || as(&context, green)) context = NULL;
+  yc_hold();
+  CALL(r, cuGreenCtxDestroy, green);
+  if (!r && context && primary) context_gone(context, primary);
+  if (!r && primary && !active(device)) context_gone(primary, NULL);
+  yc_go_on();
+  return r;
+}
 
 /* --- work --- */
 
@@ -828,7 +846,7 @@ const yc_row yc_rows[] = {
     V2(cuMemFree), STREAMS(cuMemFreeAsync),
     V2(cuArrayCreate), EXACT(cuArrayCreate), V2(cuArray3DCreate), EXACT(cuArray3DCreate), PLAIN(cuMipmappedArrayCreate), PLAIN(cuArrayDestroy), PLAIN(cuMipmappedArrayDestroy),
     PLAIN(cuCtxSetLimit), PLAIN(cuMemCreate), PLAIN(cuMemRelease), PLAIN(cuMemRetainAllocationHandle), PLAIN(cuMemImportFromShareableHandle), PLAIN(cuMemMap), PLAIN(cuMemUnmap),
-    V2(cuCtxDestroy), EXACT(cuCtxDestroy), V2(cuDevicePrimaryCtxRelease), EXACT(cuDevicePrimaryCtxRelease), V2(cuDevicePrimaryCtxReset), EXACT(cuDevicePrimaryCtxReset),
+    V2(cuCtxDestroy), EXACT(cuCtxDestroy), V2(cuDevicePrimaryCtxRelease), EXACT(cuDevicePrimaryCtxRelease), V2(cuDevicePrimaryCtxReset), EXACT(cuDevicePrimaryCtxReset), PLAIN(cuGreenCtxDestroy),
     STREAMS(cuLaunchKernel), STREAMS(cuLaunchCooperativeKernel), STREAMS(cuLaunchKernelEx), PLAIN(cuLaunchCooperativeKernelMultiDevice), STREAMS(cuGraphLaunch),
     PLAIN(cuLaunch), PLAIN(cuLaunchGrid), PLAIN(cuLaunchGridAsync),
     PLAIN(cuMemcpy), ROW(cuMemcpy_ptds, "cuMemcpy", true), DEFAULTS2(cuMemcpyHtoD), DEFAULTS2(cuMemcpyDtoH), DEFAULTS2(cuMemcpyDtoD),

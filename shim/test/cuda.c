@@ -71,6 +71,12 @@
   F(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, (void **, const void *, int))                                                      \
   F(cuMemExportToShareableHandle, cuMemExportToShareableHandle, (void *, uint64_t, int, unsigned long long))                           \
   F(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, (uint64_t *, void *, int))                                         \
+  F(cuDeviceGetDevResource, cuDeviceGetDevResource, (int, void *, int))                                                                \
+  F(cuDevResourceGenerateDesc, cuDevResourceGenerateDesc, (void **, void *, unsigned))                                                 \
+  F(cuGreenCtxCreate, cuGreenCtxCreate, (void **, void *, int, unsigned))                                                              \
+  F(cuCtxFromGreenCtx, cuCtxFromGreenCtx, (void **, void *))                                                                           \
+  F(cuGreenCtxDestroy, cuGreenCtxDestroy, (void *))                                                                                    \
+  F(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, (void **, void *, unsigned, int))                                                  \
   F(cuNobodyKnows, cuNobodyKnows, (int))
 
 #define DECLARE(name, symbol, args) extern int symbol args;
@@ -80,6 +86,13 @@ FUNCTIONS(DECLARE)
 #pragma weak cuMemPrefetchBatchAsync /* of CUDA 13 */
 #pragma weak cuMemBatchDecompressAsync
 #pragma weak cuMemGetDefaultMemPool
+/* of CUDA 12.4 */
+#pragma weak cuDeviceGetDevResource
+#pragma weak cuDevResourceGenerateDesc
+#pragma weak cuGreenCtxCreate
+#pragma weak cuCtxFromGreenCtx
+#pragma weak cuGreenCtxDestroy
+#pragma weak cuGreenCtxStreamCreate
 static struct {
   FUNCTIONS(POINTER)
 } cu;
@@ -254,6 +267,32 @@ static void imports(int device) {
     printf(", %ld\n", used());
     close(fd);
   }
+}
+
+/* greens computes in green contexts, one after the other, for so many microseconds each: in
+ * their own default streams, or in streams of theirs while the primary one is current. */
+static void greens(int device, void *primary, uint64_t micros, int own) {
+  static uint64_t resource[64];
+  void *what, *green, *context, *f = function("spin"), *s;
+  uint64_t p;
+  must(cu.cuDeviceGetDevResource(device, resource, 1), "cuDeviceGetDevResource");
+  must(cu.cuDevResourceGenerateDesc(&what, resource, 1), "cuDevResourceGenerateDesc");
+  for (int i = 0; i < 2; i++) {
+    must(cu.cuGreenCtxCreate(&green, what, device, 1), "cuGreenCtxCreate");
+    must(cu.cuCtxFromGreenCtx(&context, green), "cuCtxFromGreenCtx");
+    must(cu.cuGreenCtxStreamCreate(&s, green, 1, 0), "cuGreenCtxStreamCreate");
+    if (own) must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent"), s = NULL;
+    must(cu.cuMemAlloc(&p, MIB), "cuMemAlloc");
+    must(cu.cuLaunchKernel(f, 1, 1, 1, 256, 1, 1, 0, s, (void *[]){&micros}, NULL), "cuLaunchKernel");
+    must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+    must(cu.cuCtxSetCurrent(primary), "cuCtxSetCurrent");
+    usleep(50000); /* the turn is given back */
+    must(cu.cuGreenCtxDestroy(green), "cuGreenCtxDestroy");
+  }
+  printf("it has %ld", used());
+  must(cu.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
+  must(cu.cuCtxCreate(&context, 0, device), "cuCtxCreate");
+  printf(", then %ld\n", used());
 }
 
 /* unpack has a few bytes decompressed, of LZ4. */
@@ -495,6 +534,8 @@ int main(int argc, char **argv) {
     pools(device);
   } else if (!strcmp(what, "imports")) {
     imports(device);
+  } else if (!strcmp(what, "greens")) {
+    greens(device, context, number, last > 0);
   } else if (!strcmp(what, "unpack")) { /* memory that is decompressed, and nothing else */
     unpack();
   } else if (!strcmp(what, "paged")) {

@@ -34,21 +34,23 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OK, INVALID, NOMEM, UNINITIALIZED, NO_DEVICE = 100, BAD_DEVICE, BAD_IMAGE = 200, BAD_CONTEXT, BAD_PTX = 218, SYSTEM = 304, BAD_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL = 700, NO_CAPTURE = 900, UNMATCHED = 903 };
+enum { OK, INVALID, NOMEM, UNINITIALIZED, NO_DEVICE = 100, BAD_DEVICE, BAD_IMAGE = 200, BAD_CONTEXT, BAD_PTX = 218, SYSTEM = 304, BAD_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL = 700, NO_CAPTURE = 900, UNMATCHED = 903, DETACHED = 917 };
 enum { CARDS = 2, DEPTH = 16 };
 static const char *const places[CARDS] = {"0000:17:00.0", "0000:65:00.0"};
 static const size_t size = 8ULL << 30;
 typedef uint8_t *ptr;
 
-typedef enum { CONTEXT = 1, STREAM, EVENT, MODULE, FUNCTION, GRAPH, EXEC, ARRAY, HANDLE, POOL, LINK, TEXTURE, SURFACE } kind;
+typedef enum { CONTEXT = 1, STREAM, EVENT, MODULE, FUNCTION, GRAPH, EXEC, ARRAY, HANDLE, POOL, LINK, TEXTURE, SURFACE, GREEN } kind;
 typedef struct object { /* what every handle points to */
   struct object *next;
   kind kind;
 } object;
-typedef struct {
+typedef struct context {
   object o;
   int card, uses;
   unsigned flags;
+  struct context *under; /* of a green one: the primary */
+  unsigned age;          /* how many green ones had this place before */
 } context;
 typedef struct {
   const char *name;
@@ -65,6 +67,8 @@ typedef struct {
   unsigned flags;
   int priority, pending;
   struct timespec at;
+  context *of;
+  unsigned age;
 } event;
 typedef enum { RUN, COPY, SET, BOX, MARK, FETCH } what;
 typedef struct {
@@ -104,6 +108,7 @@ typedef struct {
   graph *captures;
   bool all; /* threads */
   context *of;
+  unsigned age;
 } stream;
 typedef struct {
   object o;
@@ -150,7 +155,7 @@ static op *first, **last = &first;
 static uint64_t given, done;
 static memory *memories;
 static object *objects;
-static context primary[CARDS] = {{{NULL, CONTEXT}, 0, 0, 0}, {{NULL, CONTEXT}, 1, 0, 0}};
+static context primary[CARDS] = {{{NULL, CONTEXT}, 0, 0, 0, NULL, 0}, {{NULL, CONTEXT}, 1, 0, 0, NULL, 0}};
 static bool begun;
 static int failed; /* for good */
 static _Thread_local context *stack[DEPTH];
@@ -374,11 +379,15 @@ static void *compute(void *none) {
   return NULL;
 }
 
+/* lives reports whether a context is still the one that something was made in. */
+static bool lives(context *c, unsigned age) { return is(c, CONTEXT) && c->age == age; }
+
 /* give gives a stream work, or what it captures. */
 static int give(void *s, const op *what) {
   static bool runs;
   if (!now) return BAD_CONTEXT;
   if (!is_stream(s)) return BAD_HANDLE;
+  if ((uintptr_t)s > 2 && !lives(((stream *)s)->of, ((stream *)s)->age)) return DETACHED;
   if (failed && what->what != MARK) return failed;
   op *o = malloc(sizeof *o);
   *o = *what, o->next = NULL;
@@ -550,9 +559,37 @@ int cuCtxDestroy_v2(context *c) {
 }
 int cuDevicePrimaryCtxRelease_v2(int d) { CARD(d); return !primary[d].uses ? BAD_CONTEXT : --primary[d].uses ? OK : (all_done(), drop(primary + d, NULL), OK); }
 
+/* Green contexts are parts of a primary one, which they hold; what is made while one is
+ * current is that one's, but for streams and events. The last that ended has its place taken
+ * by the next. Of what they are made of nothing is played. */
+int cuDeviceGetDevResource(int d, int *resource, int type) { CARD(d); return resource && type == 1 ? (*resource = type, OK) : INVALID; }
+int cuDevResourceGenerateDesc(void **to, int *all, unsigned n) { return to && all && n == 1 && *all == 1 ? (*to = primary, OK) : INVALID; }
+typedef struct {
+  object o;
+  context *is;
+} green;
+static green *last_green;
+int cuGreenCtxCreate(green **to, void *what, int d, unsigned flags) {
+  CARD(d);
+  if (!to || what != primary || flags != 1) return INVALID;
+  green *g = last_green;
+  if (!g) g = make_object(sizeof *g, GREEN), g->is = make_object(sizeof *g->is, CONTEXT);
+  last_green = NULL, g->o.kind = GREEN, g->is->o.kind = CONTEXT;
+  g->is->card = d, g->is->under = primary + d, primary[d].uses++;
+  return *to = g, OK;
+}
+int cuCtxFromGreenCtx(context **c, green *g) { return !is(g, GREEN) ? BAD_HANDLE : c ? (*c = g->is, OK) : INVALID; }
+int cuGreenCtxDestroy(green *g) {
+  if (!is(g, GREEN)) return BAD_HANDLE;
+  if (now == g->is) depth--;
+  all_done(), last_green = g, g->is->age++;
+  end_object(g->is, CONTEXT), end_object(g, GREEN);
+  return cuDevicePrimaryCtxRelease_v2(g->is->card);
+}
+
 static int keep(void **to, ptr at, size_t n, bool reserved, int managed) {
   memory *m = calloc(1, sizeof *m);
-  *m = (memory){NULL, at, n, reserved ? NULL : now, reserved, managed, 0};
+  *m = (memory){NULL, at, n, reserved ? NULL : now && now->under ? now->under : now, reserved, managed, 0};
   pthread_mutex_lock(&lock);
   m->next = memories, memories = m;
   pthread_mutex_unlock(&lock);

@@ -315,8 +315,15 @@ int cuStreamCreateWithPriority(stream **s, unsigned flags, int priority) {
   if (!now) return BAD_CONTEXT;
   if (!s || flags > 1) return INVALID;
   stream *x = make_object(sizeof *x, STREAM);
-  x->flags = flags, x->priority = priority < -5 ? -5 : priority > 0 ? 0 : priority, x->of = now;
+  x->flags = flags, x->priority = priority < -5 ? -5 : priority > 0 ? 0 : priority, x->of = now, x->age = now->age;
   return *s = x, OK;
+}
+int cuGreenCtxStreamCreate(stream **s, green *g, unsigned flags, int priority) {
+  if (!is(g, GREEN)) return BAD_HANDLE;
+  if (flags != 1) return INVALID;
+  int r = cuCtxPushCurrent_v2(g->is);
+  if (!r) r = cuStreamCreateWithPriority(s, flags, priority), cuCtxPopCurrent_v2(NULL);
+  return r;
 }
 int cuStreamCreate(stream **s, unsigned flags) { return cuStreamCreateWithPriority(s, flags, 0); }
 int cuStreamGetFlags(stream *s, unsigned *flags) { return !is_stream(s) ? BAD_HANDLE : flags ? (*flags = (uintptr_t)s > 2 ? s->flags : 0, OK) : INVALID; }
@@ -362,10 +369,10 @@ int cuEventCreate(event **e, unsigned flags) {
   if (!now) return BAD_CONTEXT;
   if (!e || flags > 7) return INVALID;
   *e = make_object(sizeof **e, EVENT);
-  return (*e)->flags = flags, OK;
+  return (*e)->flags = flags, (*e)->of = now, (*e)->age = now->age, OK;
 }
 int cuEventDestroy_v2(event *e) { return end_object(e, EVENT); }
-int cuEventRecord(event *e, void *s) { return is(e, EVENT) ? give(s, &(op){.what = MARK, .event = e}) : BAD_HANDLE; }
+int cuEventRecord(event *e, void *s) { return is(e, EVENT) && lives(e->of, e->age) && is_stream(s) && e->of == ((uintptr_t)s > 2 ? ((stream *)s)->of : now) ? give(s, &(op){.what = MARK, .event = e}) : BAD_HANDLE; }
 int cuStreamWaitEvent(void *s, event *e, unsigned flags) { return !is(e, EVENT) || !is_stream(s) ? BAD_HANDLE : flags ? INVALID : OK; }
 int cuEventQuery(event *e) {
   if (over) abort();
@@ -440,7 +447,7 @@ int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
 #define F2D(f) {#f, (void *)f##_v2, (void *)f##_v2_ptds}
       F(cuInit), F(cuDriverGetVersion), F(cuDeviceGetCount), F(cuDeviceGet), F(cuDeviceGetName), F(cuDeviceGetAttribute), F2(cuDeviceTotalMem), F(cuDeviceGetUuid), F(cuDeviceGetPCIBusId),
       F(cuDeviceGetByPCIBusId), F(cuCtxGetCurrent), F(cuCtxSetCurrent), F2(cuCtxPushCurrent), F2(cuCtxPopCurrent), F2(cuCtxCreate), F(cuCtxGetFlags), F(cuCtxGetLimit), F(cuCtxSetLimit), F(cuCtxGetStreamPriorityRange),
-      F(cuDevicePrimaryCtxRetain), F(cuDevicePrimaryCtxGetState), F(cuCtxSynchronize), F2(cuCtxDestroy), F2(cuDevicePrimaryCtxRelease), F2A(cuMemAlloc), F(cuMemAllocManaged), FS(cuMemAllocAsync),
+      F(cuDevicePrimaryCtxRetain), F(cuDevicePrimaryCtxGetState), F(cuDeviceGetDevResource), F(cuDevResourceGenerateDesc), F(cuGreenCtxCreate), F(cuCtxFromGreenCtx), F(cuGreenCtxDestroy), F(cuGreenCtxStreamCreate), F(cuCtxSynchronize), F2(cuCtxDestroy), F2(cuDevicePrimaryCtxRelease), F2A(cuMemAlloc), F(cuMemAllocManaged), FS(cuMemAllocAsync),
       F(cuMemAllocFromPoolAsync), F2(cuMemAllocPitch), F2A(cuMemFree), F(cuMemFreeAsync), F2A(cuMemGetInfo), F2(cuMemGetAddressRange), F2(cuMemAllocHost), F(cuMemFreeHost), F2(cuArrayCreate), F2(cuArray3DCreate),
       F(cuArrayDestroy), F(cuMemCreate), F(cuMemRelease), F(cuMemExportToShareableHandle), F(cuMemImportFromShareableHandle), F(cuMemGetAllocationPropertiesFromHandle), F(cuMemAddressReserve), F(cuMemAddressFree), F(cuMemMap), F(cuMemUnmap), F(cuMemSetAccess), F(cuMemGetAllocationGranularity), F(cuDeviceGetDefaultMemPool),
       F(cuMemPoolCreate), F(cuMemPoolDestroy), F(cuMemGetDefaultMemPool), F(cuMemPoolTrimTo), F(cuMemPrefetchAsync), F(cuMemPrefetchBatchAsync), F(cuMemBatchDecompressAsync), F(cuMemPoolSetAttribute), F(cuMemPoolGetAttribute), F(cuMemcpy), F(cuMemcpyAsync), F2D(cuMemcpyHtoD), F2D(cuMemcpyDtoH), F2D(cuMemcpyDtoD), F2S(cuMemcpyHtoDAsync), F2S(cuMemcpyDtoHAsync),
