@@ -472,6 +472,21 @@ func TestCUDARemoteLoads(t *testing.T) {
 	}
 }
 
+// TestCUDABlocking: launches that last until their kernels have ended, as an environment may
+// have them, are charged, though nothing else is given to the device.
+func TestCUDABlocking(t *testing.T) {
+	t.Setenv("CUDA_LAUNCH_BLOCKING", "1")
+	n := startRemote(t)
+	far, remote := n.share(t, n.tcp, pool.Spec{Device: "cuda-0", Compute: 100, Memory: 2 * mib})
+	near, local := n.cudaNode.share(t, pool.Spec{Device: "cuda-1", Compute: 100, Memory: 2 * mib})
+	for task, cmd := range map[string]*exec.Cmd{far.ID: remote("spin", "20000", "1"), near.ID: local("proc", "spin", "20000", "1")} {
+		output(t, cmd)
+		if used := n.show(t, task).Busy; used < 800*time.Millisecond {
+			t.Errorf("%s: of one second it was charged %v", cmd.Path, used)
+		}
+	}
+}
+
 // TestCUDARemoteIdle: a slice ends when it is not used; what is posted is done though
 // nothing is waited for; a child that is forked starts anew.
 func TestCUDARemoteIdle(t *testing.T) {

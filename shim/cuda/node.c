@@ -79,6 +79,7 @@ static struct {
     uint64_t came; /* 0: the device had something to do */
   } looked;
   bool slow;            /* what was given lately took as long as a turn */
+  bool blocking;        /* launches last until their kernels have ended, as the program's environment says: they use the device themselves */
   bool pages;           /* memory is such as the driver moves */
   bool away;            /* others had the device, and it may have moved it */
   bool loads, room;     /* the turn waits for memory, which the node lets come now */
@@ -390,7 +391,8 @@ bool yc_connect(void) {
       say(why, NULL);
       c.dead = true;
     } else {
-      c.connected = true;
+      const char *blocks = getenv("CUDA_LAUNCH_BLOCKING");
+      c.connected = true, c.blocking = blocks && *blocks && strcmp(blocks, "0");
       atexit(at_exit);
     }
   }
@@ -529,7 +531,7 @@ bool yc_begin(CUstream s, bool copies) {
   }
   c.waiting--;
   bool ok = !c.dead;
-  if (ok) c.calls++, c.came++, c.copying += copies, c.quiet = 0;
+  if (ok) c.calls++, c.came++, c.copying += copies || c.blocking, c.quiet = 0;
   pthread_mutex_unlock(&c.lock);
   if (!ok) go();
   return ok;
@@ -547,7 +549,7 @@ void yc_end(CUstream s, bool copies) {
     w->pending = true, w->number++, w->by = by;
     if (!w->marked && !cu.eventRecord(w->mark, s)) w->marked = true, w->marked_at = now();
   }
-  c.came++, c.copying -= copies;
+  c.came++, c.copying -= copies || c.blocking;
   if (!--c.calls && c.draining) pthread_cond_signal(&c.due);
   pthread_mutex_unlock(&c.lock);
   if (pushed) cu.ctxPop(&context);

@@ -7,7 +7,8 @@
  * its entries are read. What is given to streams is done in one order, by a thread. As
  * the driver does, it shows what CUDA_VISIBLE_DEVICES names, lets nobody look at events
  * while a stream is captured who has not said so, has a table of functions that are not
- * documented, and cuGetProcAddress gives other addresses than it exports, if it is
+ * documented, has launches last until kernels have ended if CUDA_LAUNCH_BLOCKING says so,
+ * and cuGetProcAddress gives other addresses than it exports, if it is
  * compiled with OTHER_ADDRESSES; and who looks at events while the program ends ends
  * it with an error. Where FAKE_CARD names a file, processes share a card's room by it:
  * memory stays on the card, but what is managed, which comes there when it is fetched, or
@@ -156,7 +157,7 @@ static uint64_t given, done;
 static memory *memories;
 static object *objects;
 static context primary[CARDS] = {{{NULL, CONTEXT}, 0, 0, 0, NULL, 0}, {{NULL, CONTEXT}, 1, 0, 0, NULL, 0}};
-static bool begun;
+static bool begun, blocking;
 static int failed; /* for good */
 static _Thread_local context *stack[DEPTH];
 static _Thread_local int depth;
@@ -460,6 +461,8 @@ int cuInit(unsigned flags) {
   if (child) return UNINITIALIZED;
   if (!begun && (!named() || !listening())) return SYSTEM;
   if (!begun) pthread_atfork(NULL, NULL, in_child), atexit(ends), join_room(getenv("FAKE_CARD"));
+  const char *blocks = getenv("CUDA_LAUNCH_BLOCKING");
+  if (!begun) blocking = blocks && !strcmp(blocks, "1");
   for (int i = 0; i < CARDS && !begun; i++)
     if (names(getenv("CUDA_VISIBLE_DEVICES"), i)) shown[shown_n++] = i;
   return begun = true, shown_n ? OK : NO_DEVICE;

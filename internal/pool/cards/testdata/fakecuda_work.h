@@ -282,7 +282,8 @@ int cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 #ifdef LAZY
   if (!f->loaded) f->loaded = true, usleep(LAZY * 1000);
 #endif
-  return give(s, &o);
+  int r = give(s, &o);
+  return blocking && ((uintptr_t)s <= 2 || !((stream *)s)->captures) ? now_done(r) : r;
 }
 int cuLaunchKernel_ptsz(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *s, void **params, void **extra) {
   return cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
