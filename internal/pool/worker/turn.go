@@ -326,10 +326,10 @@ func (t *Turn) say(what byte, d time.Duration) { _, _ = t.node.Write(between.Put
 // A device that a call waits for is at work. The time in which it had nothing to
 // do is not charged, if it is known.
 func (t *Turn) rest() {
-	if t.rests != nil && !t.mu.TryLock() {
-		t.watch()
-		t.mu.Lock()
-	} else if t.rests == nil {
+	if !t.mu.TryLock() { // a launch may be under way
+		if t.rests != nil {
+			t.watch()
+		}
 		t.mu.Lock()
 	}
 	defer t.mu.Unlock()
