@@ -16,6 +16,7 @@ import (
 // everyone but for the list: nobody may change what that points to.
 type Snapshot struct {
 	At      time.Time
+	Version int64     // of the catalog
 	Centers []*Center // by ID
 	Specs   map[string]*Spec
 	Images  map[string]*Image
@@ -41,7 +42,7 @@ func (s *Service) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Snapshot{Specs: c.Specs, Images: c.Images}
+	out := &Snapshot{Version: c.Version, Specs: c.Specs, Images: c.Images}
 	now, err := s.follow(ctx, c, &out.At)
 	if err != nil {
 		return nil, err

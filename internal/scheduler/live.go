@@ -439,6 +439,14 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 	if err := reads.Wait(); err != nil {
 		return false, err
 	}
+	// Who changes a center and then submits a job means the changed one.
+	if now, err := c.reg.Catalog(ctx); err != nil {
+		return false, fmt.Errorf("read the centers: %w", err)
+	} else if now.Version != snap.Version {
+		if snap, err = c.reg.Snapshot(ctx); err != nil {
+			return false, fmt.Errorf("read the centers: %w", err)
+		}
+	}
 	if err := c.update(snap, arrived, full); err != nil {
 		return false, err
 	}

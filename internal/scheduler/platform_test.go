@@ -461,8 +461,9 @@ func testCardSpeeds(t *testing.T, a *apptest.App) {
 		j := job("card "+when, "s-card", 1)
 		j.PolicyWeights = map[string]int32{"highest-performance": 1}
 		j.Tasks[0].Precision = precision
-		if got := a.Admin.AwaitState(t, a.Admin.Submit(t, j), jobsv1.State_STATE_SUCCEEDED); !slices.Equal(got.CenterIds, []string{want}) {
-			t.Errorf("%s: placed at %v, want %s", when, got.CenterIds, want)
+		id := a.Admin.Submit(t, j)
+		if got := a.Admin.AwaitState(t, id, jobsv1.State_STATE_SUCCEEDED); !slices.Equal(got.CenterIds, []string{want}) {
+			t.Errorf("%s: placed at %v, want %s: %v", when, got.CenterIds, want, explain(t, a.Admin, id))
 		}
 	}
 	goes("published", "FP16", "c-card-new")
