@@ -271,11 +271,12 @@ func (n *Node) spare() {
 	if free >= least {
 		return
 	}
-	used := n.owners()
+	used, hidden := n.owners(), n.nameless()
 	worst, most := "", int64(0)
 	for _, tmp := range n.cached("tmp") {
 		dir := filepath.Dir(tmp)
-		name, bytes := filepath.Base(dir), sizeOf(dir).taken
+		name := filepath.Base(dir)
+		bytes := sizeOf(dir).taken + hidden[name]
 		switch {
 		case name == nodes, dir == filepath.Join(n.cfg.Dir, "cache"): // of a node of before
 		case !used[name] && bytes > 0:
@@ -296,6 +297,46 @@ func (n *Node) spare() {
 			n.end(t, fmt.Sprintf(Released+"the node's disk is full, and programs of its group have %d MiB of compiled and temporary files there", most/mib))
 		}
 	}
+}
+
+// nameless is what files of the node's folder take that workers have open, or mapped, and
+// that have no name any more, by the owners of their caches.
+func (n *Node) nameless() map[string]int64 {
+	root, err := filepath.EvalSymlinks(n.cfg.Dir)
+	if err != nil {
+		root = n.cfg.Dir
+	}
+	pids := map[int]string{}
+	n.mu.Lock()
+	for _, t := range n.sorted() {
+		for _, p := range t.workers {
+			if p != nil && p.process != nil {
+				pids[p.process.Pid] = owner(t.Group)
+			}
+		}
+	}
+	n.mu.Unlock()
+	type file struct{ dev, ino uint64 }
+	bytes, counted := map[string]int64{}, map[file]bool{}
+	for pid, name := range pids {
+		opened, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		mapped, _ := filepath.Glob(fmt.Sprintf("/proc/%d/map_files/*", pid))
+		for _, path := range slices.Concat(opened, mapped) {
+			at, err := os.Readlink(path)
+			if err != nil || !strings.HasPrefix(at, root+"/") || !strings.HasSuffix(at, " (deleted)") {
+				continue
+			}
+			f, err := os.Stat(path)
+			if err != nil {
+				continue // closed meanwhile
+			}
+			if is, ok := f.Sys().(*syscall.Stat_t); ok && !counted[file{is.Dev, is.Ino}] {
+				counted[file{is.Dev, is.Ino}] = true
+				bytes[name] += taken(f)
+			}
+		}
+	}
+	return bytes
 }
 
 // emptied removes what is in an owner's folders. These stay: a program may start just now.

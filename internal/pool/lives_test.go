@@ -3,6 +3,7 @@
 package pool_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
@@ -183,8 +185,16 @@ func TestSanitized(t *testing.T) {
 				words := strings.Fields(args)
 				cmd := run(append([]string{programs[words[0]]}, words[1:]...)...)
 				cmd.Env = append(cmd.Env, "OCL_ICD_VENDORS="+vendor, pool.TransportVariable+"="+transport, "ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:suppressions="+known)
-				if out, err := cmd.CombinedOutput(); err != nil {
-					t.Errorf("%s %s: %v: %s", args, transport, err, out)
+				var out bytes.Buffer
+				cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, time.Second
+				err := cmd.Start()
+				if err == nil {
+					ends := time.AfterFunc(5*time.Minute, func() { _ = cmd.Process.Signal(syscall.SIGABRT) })
+					err = cmd.Wait()
+					ends.Stop()
+				}
+				if err != nil {
+					t.Errorf("%s %s: %v: %s", args, transport, err, &out)
 				}
 			}
 			near, far := over(t, n.unix, other.tcp), over(t, n.tcp, other.tcp)
