@@ -40,6 +40,7 @@ func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, known func(
 		return
 	}
 	who.local = beside(conn)
+	impatient(conn, missed.Idle+time.Duration(missed.Count)*missed.Interval) // it may not have had the last answer
 	_ = conn.SetReadDeadline(time.Time{})
 	first := reply{}
 	if sealed {

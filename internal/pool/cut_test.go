@@ -5,7 +5,9 @@ package pool_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +25,11 @@ func holdTask(at string) error {
 		return err
 	}
 	defer c.Close()
+	idle, err := pool.Dial(context.Background(), at, "a", key)
+	if err != nil {
+		return err
+	}
+	defer idle.Close()
 	task, token, err := c.Run(pool.Spec{Compute: 40, Memory: 64 * mib})
 	if err != nil {
 		return err
@@ -34,7 +41,8 @@ func holdTask(at string) error {
 }
 
 // TestCut: what a client had comes back when its network is cut, though nobody
-// says so, and the client hears of it, too; one that only stands still keeps it.
+// says so, and the client hears of it, too; one that only stands still keeps it. Of a
+// connection that nobody sends anything over the node hears, too.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	hosts := enginetest.Network(t, 2)
@@ -63,6 +71,9 @@ func TestCut(t *testing.T) {
 	began := time.Now()
 	n.log.await(t, "task_id="+tasks[0]+` slice_id="" device=opencl-0 reason="its client ended the connection"`)
 	t.Logf("missed after %s", time.Since(began))
+	if n := connections(t, hosts.Host(0).Address); n != 1 {
+		t.Errorf("%d connections of it are open, it had one that nobody sends anything over", n)
+	}
 	left, err := dial(t, n.unix).Tasks()
 	if err != nil || len(left) != 1 || left[0].ID != tasks[1] {
 		t.Errorf("left is %+v, %v", left, err)
@@ -79,6 +90,30 @@ func TestCut(t *testing.T) {
 		t.Error(err)
 	}
 	said(t, clients[1], "ended ")
+	for connections(t, hosts.Host(0).Address) > 0 && t.Context().Err() == nil && time.Since(began) < time.Minute {
+		<-time.After(100 * time.Millisecond)
+	}
+	if took := time.Since(began); took >= time.Minute {
+		t.Errorf("a connection that nobody sends anything over is still open after %s", took)
+	}
+}
+
+// connections is how many of this machine's are open to an address.
+func connections(t *testing.T, address string) (n int) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/thread-self/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := netip.MustParseAddr(address).As4()
+	const established = "01"
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if strings.HasPrefix(f[2], fmt.Sprintf("%02X%02X%02X%02X:", a[3], a[2], a[1], a[0])) && f[3] == established {
+			n++
+		}
+	}
+	return n
 }
 
 // said waits until a program has said something.

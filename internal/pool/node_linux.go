@@ -369,6 +369,10 @@ func (n *Node) acceptAll() {
 	}
 }
 
+// missed is when who is only read from is taken for cut off: a program, or a node that a task
+// comes from, may have nothing to say for long.
+var missed = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 5}
+
 func (n *Node) accept(l net.Listener) {
 	defer n.accepting.Done()
 	const soonest, latest = 5 * time.Millisecond, time.Second
@@ -384,6 +388,9 @@ func (n *Node) accept(l net.Listener) {
 			continue
 		}
 		again = soonest
+		if t, ok := conn.(*net.TCPConn); ok {
+			_ = t.SetKeepAliveConfig(missed) // else the system's own patience does
+		}
 		n.greeting.Add(1)
 		n.work.Go(func() { n.serve(conn) })
 	}
