@@ -206,7 +206,10 @@ func TestSanitized(t *testing.T) {
 			}
 			for _, x := range []struct{ at, transport string }{{n.unix, "ring"}, {n.tcp, ""}} {
 				_, run := share(t, x.at, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 256 * mib})
-				all := []string{"lives signals 0", "lives many 20", "lives cancels", "lives ends", "lives forks 2", "lives notices 200", "lives foreign later"}
+				all := []string{"lives many 20", "lives cancels", "lives ends", "lives forks 2", "lives notices 200", "lives foreign later"}
+				if check != "thread" { // gcc 12's leaves signals blocked at times, whatever the program is
+					all = append(all, "lives signals 0")
+				}
 				if x.transport == "ring" {
 					all = append(all, "lives guards", "habits")
 				}
