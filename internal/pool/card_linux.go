@@ -83,14 +83,18 @@ func newCardOf(page *os.File, mapped []byte, turns *arbiter, log *slog.Logger) *
 	return c
 }
 
-// sharedPage is memory of a between.Memory.
+// sharedPage is memory of a between.Memory. Who has it, too, cannot make it shorter: a node that
+// reads what is cut off dies.
 func sharedPage(name string) (page *os.File, mapped []byte, err error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, nil, err
 	}
 	page = os.NewFile(uintptr(fd), name)
 	if err = page.Truncate(between.PageSize); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
 		mapped, err = unix.Mmap(fd, 0, between.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
 	if err != nil {

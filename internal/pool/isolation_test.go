@@ -5,6 +5,7 @@ package pool_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -435,6 +436,39 @@ func TestFullDisk(t *testing.T) {
 	_ = stdin.Close()
 	_ = cmd.Wait() // its worker has ended
 	neighbor.end()
+}
+
+// TestSealed: what a node and its workers, or programs of CUDA, have in common nobody makes
+// shorter, which would end the node.
+func TestSealed(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	share(t, n.unix, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 20 * mib})
+	all, err := os.ReadDir("/proc/self/fd") // the node is in this process
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, f := range all {
+		path := filepath.Join("/proc/self/fd", f.Name())
+		at, _ := os.Readlink(path)
+		name, ok := strings.CutPrefix(at, "/memfd:yunhe-pool-")
+		if name = strings.TrimSuffix(name, " (deleted)"); !ok || name != "task" && name != "card" {
+			continue
+		}
+		page, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			continue // another test's, and closed meanwhile
+		}
+		seen[name] = true
+		if err := page.Truncate(0); !errors.Is(err, unix.EPERM) {
+			t.Errorf("%s was made shorter: %v", at, err)
+		}
+		_ = page.Close()
+	}
+	if !seen["task"] || !seen["card"] {
+		t.Errorf("seen were %v", seen)
+	}
 }
 
 // TestLateWork: what the program has kept back until its turn was over is computed in
