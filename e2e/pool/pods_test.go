@@ -31,7 +31,7 @@ import (
 
 // asking is a pod whose container asks for a part of a card.
 const asking = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"NAME","annotations":{"pool.yunhe.dev/group":"team-a"}},"spec":{"containers":[
-	{"name":"main","image":"any","command":["program","add","3"],"resources":{"limits":{"cpu":"1","yunhe.dev/pool-compute":"COMPUTE","yunhe.dev/pool-memory":"64"}}}]}}`
+	{"name":"main","image":"any","command":["program","add","3"],"resources":{"limits":{"cpu":"1","memory":"64Mi","yunhe.dev/pool-compute":"COMPUTE","yunhe.dev/pool-memory":"64"}}}]}}`
 
 func podAsking(name, compute string) string {
 	return strings.NewReplacer("NAME", name, "COMPUTE", compute).Replace(asking)
@@ -237,6 +237,16 @@ func TestPods(t *testing.T) {
 		t.Fatalf("%d %s", code, object)
 	}
 	w.play(object, vendors)
+	if !strings.Contains(string(object), `"qosClass":"Guaranteed"`) { // as it was without the pool
+		t.Errorf("the pod is %s", object)
+	}
+	goesOn := strings.NewReplacer(`"containers"`, `"initContainers"`, `"resources"`, `"restartPolicy":"Always","resources"`, `}]}}`, `}],"containers":[{"name":"other","image":"any"}]}}`).Replace(podAsking("asks-beside", "37"))
+	if code, out := api(pods, goesOn); code != http.StatusCreated || !strings.Contains(string(out), "yunhe-pool-main") || strings.Contains(string(out), "yunhe.dev/pool-compute") {
+		t.Errorf("%d %s", code, out)
+	}
+	if code, out := api(pods, strings.Replace(goesOn, `"restartPolicy":"Always",`, "", 1)); code != http.StatusUnprocessableEntity || !strings.Contains(string(out), "only if its restartPolicy is Always") {
+		t.Errorf("%d %s", code, out)
+	}
 	if code, out := api(pods, podAsking("asks-too-much", "101")); code != http.StatusUnprocessableEntity || !strings.Contains(string(out), `must be a whole number from 1 to 100, got \"101\"`) {
 		t.Errorf("%d %s", code, out)
 	}

@@ -107,26 +107,13 @@ func (n *Node) Rescan() error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	shown, of := map[*device]bool{}, map[string]int{}
+	shown, is := map[*device]bool{}, n.match(all)
 	for at, f := range all {
-		kind := fmt.Sprintf("%q %q %q %q %d %d", f.Vendor, f.Model, f.Driver, f.Version, f.Units, f.Memory)
-		if f.API != OpenCL {
-			kind = f.API + " " + f.UUID
-		}
-		i := slices.IndexFunc(n.devices, func(d *device) bool {
-			if f.Bus != "" && f.API == OpenCL {
-				return strings.HasPrefix(d.key, kind+" ") && d.Bus == f.Bus && !shown[d]
-			}
-			return d.key == fmt.Sprintf("%s %d", kind, of[kind])
-		})
-		of[kind]++
-		if i < 0 {
-			key := n.freeKey(kind)
-			d := &device{Device: f, key: key, turns: newArbiter()}
+		d := is[at]
+		if d == nil {
+			d = &device{Device: f, key: n.freeKey(kindOf(f)), turns: newArbiter()}
 			d.ID, d.Gone = n.freeID(f.API), true
-			if n.cfg.Memory > 0 {
-				d.Memory = min(d.Memory, n.cfg.Memory)
-			}
+			d.Memory = n.bounded(f)
 			d.Concurrent = slices.Contains(n.cfg.Concurrent, d.ID)
 			d.turns.concurrent.Store(d.Concurrent)
 			if d.card, err = newCard(d.Memory, d.turns, n.log); err != nil {
@@ -134,10 +121,14 @@ func (n *Node) Rescan() error {
 			}
 			d.card.memory.SetOver(n.cfg.MemoryOver > 100)
 			d.turns.crowded = d.crowded
-			i, n.devices = len(n.devices), append(n.devices, d)
+			n.devices = append(n.devices, d)
 		}
-		d := n.devices[i]
 		d.Bus, shown[d] = f.Bus, true
+		if has := n.bounded(f); has != d.Memory {
+			n.log.Warn("a device's memory has changed", "device", d.ID, "memory_bytes", has, "before", d.Memory)
+			d.Memory = has
+			d.card.memory.SetLimit(uint64(has))
+		}
 		// What is on it only the driver knows, which knows of no bound.
 		if d.Pages = f.Pages && d.Memory >= f.Memory; d.Pages {
 			d.card.memory.SetLimit(uint64(d.Memory) * maxOver / 100)
@@ -162,6 +153,75 @@ func (n *Node) Rescan() error {
 		n.changed()
 	}
 	return nil
+}
+
+// lookAgain looks for devices until it can.
+func (n *Node) lookAgain() {
+	for {
+		select {
+		case <-n.stopping.Done():
+			return
+		case <-time.After(looksAgain):
+		}
+		if n.Rescan() == nil {
+			return
+		}
+	}
+}
+
+// bounded is how much memory of a device is lent.
+func (n *Node) bounded(f Device) int64 {
+	if n.cfg.Memory > 0 {
+		return min(f.Memory, n.cfg.Memory)
+	}
+	return f.Memory
+}
+
+// kindOf is what a device has in common with its equals.
+func kindOf(f Device) string {
+	if f.API != OpenCL {
+		return f.API + " " + f.UUID
+	}
+	return fmt.Sprintf("%s %d", modelOf(f), f.Memory)
+}
+
+// modelOf is the same without how much memory it has: of a processor that is what its machine
+// has, and those of virtual machines become larger and smaller.
+func modelOf(f Device) string {
+	return fmt.Sprintf("%q %q %q %q %d", f.Vendor, f.Model, f.Driver, f.Version, f.Units)
+}
+
+// match says which of the node's devices those are that were found; nil: none. The caller has
+// the lock.
+func (n *Node) match(found []Device) []*device {
+	is, of, known := make([]*device, len(found)), map[string]int{}, map[*device]bool{}
+	find := func(at int, same func(d *device) bool) {
+		i := slices.IndexFunc(n.devices, func(d *device) bool { return !known[d] && same(d) })
+		if i >= 0 {
+			is[at] = n.devices[i]
+			known[is[at]] = true
+		}
+	}
+	for at, f := range found {
+		kind := kindOf(f)
+		find(at, func(d *device) bool {
+			if f.Bus != "" && f.API == OpenCL {
+				return strings.HasPrefix(d.key, kind+" ") && d.Bus == f.Bus
+			}
+			return d.key == fmt.Sprintf("%s %d", kind, of[kind])
+		})
+		of[kind]++
+	}
+	for at, f := range found {
+		if is[at] != nil || f.API != OpenCL {
+			continue
+		}
+		find(at, func(d *device) bool { return strings.HasPrefix(d.key, modelOf(f)+" ") && d.Bus == f.Bus })
+		if d := is[at]; d != nil {
+			d.key = n.freeKey(kindOf(f))
+		}
+	}
+	return is
 }
 
 func (n *Node) freeID(api string) string {

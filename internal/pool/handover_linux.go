@@ -51,6 +51,8 @@ type handover struct {
 	// Kernel is when that was, by the kernel's clock that nobody sets; 0: unknown. Times
 	// are as written says.
 	Kernel time.Duration `json:"kernel,omitempty"`
+
+	returned bool // it comes back from the program after this
 }
 
 type handDevice struct {
@@ -407,7 +409,7 @@ func inherit() (*handover, error) {
 	f := os.NewFile(uintptr(fd), "handover")
 	defer f.Close()
 	unix.CloseOnExec(fd)
-	h := &handover{}
+	h := &handover{returned: os.Getenv(backEnv) != ""}
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<30))
 	if err == nil {
 		err = json.Unmarshal(b, h)
@@ -443,8 +445,12 @@ func (h *handover) all() []int {
 }
 
 // giveBack becomes the program before this again, with what it handed over: it
-// was not taken. It returns only if that cannot be.
+// was not taken. It returns only if that cannot be, or if that program gave it back itself:
+// they would give it to each other without end.
 func (h *handover) giveBack(why error) error {
+	if h.returned {
+		return nil
+	}
 	fd, err := h.inMemory()
 	if err != nil {
 		return err

@@ -142,6 +142,74 @@ func TestReplaceEncrypted(t *testing.T) {
 	replace(t, serve(t, encrypts+"=1"))
 }
 
+// TestReplaceDevices: programs compute on while the device's memory changes, as a virtual
+// machine's does, while it is gone, or its driver fails, also when the node becomes another
+// program then, or that gives it back.
+func TestReplaceDevices(t *testing.T) {
+	t.Parallel()
+	vendors := t.TempDir()
+	lib := map[string]string{}
+	for name, define := range map[string]string{"small": "MEMORY=(1ull<<30)", "large": "MEMORY=(3ull<<30)", "fails": "FAILS"} {
+		lib[name] = compiled(t, "lib"+name+".so", "-D"+define, "-shared", "-fPIC", "testdata/grown.c", "-ldl")
+	}
+	have := func(name string) {
+		t.Helper()
+		path := filepath.Join(vendors, "grown.icd")
+		err := os.Remove(path)
+		if name != "" {
+			err = os.WriteFile(path, []byte(lib[name]+"\n"), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(vendors, "grown.icd"), []byte(lib["small"]+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "OCL_ICD_VENDORS="+vendors)
+	s.said("msg=serves")
+	task, token, err := dial(t, s.unix).Run(pool.Spec{Device: "opencl-0", Compute: 50, Memory: 64 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := walk(t, program(t, s.unix, task.ID, token, "walk", "8"))
+	is := func(when string, gone bool, memory int64) {
+		t.Helper()
+		c := dial(t, s.unix)
+		defer c.Close()
+		list, err := c.Devices()
+		if err != nil || len(list) != 1 || list[0].ID != "opencl-0" || list[0].Gone != gone || list[0].Memory != memory || list[0].Tasks == 0 {
+			t.Errorf("%s: %+v, %v", when, list, err)
+		}
+	}
+	is("at first", false, 1<<30)
+	have("large")
+	s.said("a device's memory has changed")
+	is("larger", false, 3<<30)
+	if _, run := share(t, s.unix, pool.Spec{Device: "opencl-0", Compute: 10, Memory: 2 << 30}); !strings.HasPrefix(output(t, run("add")), "sum ") {
+		t.Error("what has come is not lent")
+	}
+	have("small")
+	s.tell(syscall.SIGUSR1) // before it has looked
+	s.said("goes on in another program")
+	is("smaller", false, 1<<30)
+	have("")
+	s.said("device gone")
+	s.tell(syscall.SIGUSR1)
+	s.said("goes on in another program")
+	is("gone", true, 1<<30)
+	have("fails")
+	s.tell(syscall.SIGUSR1)
+	if got := s.said("msg=serves"); !strings.Contains(got, "back=\"the devices of this machine cannot be listed") {
+		t.Errorf("with a driver that fails: %s", got)
+	}
+	is("failing", true, 1<<30)
+	have("small")
+	s.said("device found")
+	is("there again", false, 1<<30)
+	w.end()
+}
+
 func replace(t *testing.T, s *served) {
 	_, tcp, _ := strings.Cut(s.said("msg=serves"), "at=")
 	tcp, _, _ = strings.Cut(tcp, " ")

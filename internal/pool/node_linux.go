@@ -229,12 +229,16 @@ func (n *Node) open(h *handover) (err error) {
 	}
 	n.makers = newMakers(n.program, cfg.Libraries, cfg.Dir)
 	if h != nil {
-		if err := n.takeDevices(h); err != nil {
+		if err := errors.Join(n.takeDevices(h), n.takeListeners(h), n.take(h)); err != nil {
 			return err
 		}
 	}
 	if err := n.Rescan(); err != nil {
-		return err
+		if h == nil || !h.returned {
+			return err
+		}
+		n.log.Warn("devices not looked for", "error", err, "again_in", looksAgain)
+		n.later = append(n.later, n.lookAgain) // what computes goes on
 	}
 	for _, id := range slices.Concat(cfg.Concurrent, slices.Sorted(maps.Keys(cfg.Power))) {
 		if !slices.ContainsFunc(n.devices, func(d *device) bool { return d.ID == id }) {
@@ -242,10 +246,6 @@ func (n *Node) open(h *handover) (err error) {
 		}
 	}
 	if h != nil {
-		if err := errors.Join(n.takeListeners(h), n.take(h)); err != nil {
-			n.closeListeners()
-			return err
-		}
 		return nil
 	}
 	if len(n.devices) == 0 {

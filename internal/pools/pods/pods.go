@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
@@ -39,6 +41,7 @@ const (
 	ours     = "yunhe-pool-" // names of containers and volumes, before the container's they are for
 	maxCards = 16
 	maxMiB   = 1 << 30
+	goesOn   = "Always"
 )
 
 // flags are the annotations, and what they are of "yunhe pool run".
@@ -60,14 +63,15 @@ type pod struct {
 	} `json:"metadata"`
 	Spec struct {
 		Containers     []container       `json:"containers"`
-		InitContainers []json.RawMessage `json:"initContainers"`
+		InitContainers []container       `json:"initContainers"`
 		Volumes        []json.RawMessage `json:"volumes"`
 	} `json:"spec"`
 }
 
 type container struct {
-	Name      string `json:"name"`
-	Resources struct {
+	Name          string `json:"name"`
+	RestartPolicy string `json:"restartPolicy"` // of an init container; goesOn: it goes on beside the others
+	Resources     struct {
 		Limits   map[string]any `json:"limits"`
 		Requests map[string]any `json:"requests"`
 	} `json:"resources"`
@@ -102,36 +106,36 @@ func Patch(object []byte, o Options) ([]Op, error) {
 	said := p.annotations(&check)
 	var out []Op
 	var sides []any
-	for i := range p.Spec.Containers {
-		c := &p.Spec.Containers[i]
-		asked := c.asked()
-		if len(asked) == 0 {
-			continue
-		}
-		at := "spec.containers[" + strconv.Itoa(i) + "].resources.limits"
-		args := c.args(&check, at, asked, said)
-		if len(ours)+len(c.Name) > 63 {
-			check.Add("spec.containers["+strconv.Itoa(i)+"].name", "must be at most %d characters long to have a container beside it, got %d", 63-len(ours), len(c.Name))
-		}
-		if said["api"] == pool.CUDA {
-			if slices.ContainsFunc(c.Env, func(e variable) bool { return e.Name == preload }) {
-				check.Add("spec.containers["+strconv.Itoa(i)+"].env", "must not set %s, by which programs of CUDA find the slice", preload)
+	exact := p.exact()
+	for _, all := range []struct {
+		name string
+		of   []container
+	}{{"initContainers", p.Spec.InitContainers}, {"containers", p.Spec.Containers}} {
+		for i := range all.of {
+			c := &all.of[i]
+			asked := c.asked()
+			if len(asked) == 0 {
+				continue
 			}
-			if n, has := asked[Cards]; has && fmt.Sprint(n) != "1" {
-				check.Add(at+"["+Cards+"]", "must be 1 for programs of CUDA, which find one device, got %q", fmt.Sprint(n))
+			at := fmt.Sprintf("spec.%s[%d]", all.name, i)
+			if all.name == "initContainers" && c.RestartPolicy != goesOn {
+				check.Add(at+".resources.limits", "must not ask for %s…: slices are held as long as the pod lives, so an init container has one only if its restartPolicy is %s", Prefix, goesOn)
+				continue
 			}
+			args := c.args(&check, at+".resources.limits", asked, said)
+			c.fits(&check, at, asked, said["api"])
+			out = append(out, c.ops("/spec/"+all.name+"/"+strconv.Itoa(i), asked, said["api"])...)
+			sides = append(sides, beside(c.Name, args, exact, o))
 		}
-		out = append(out, c.ops(i, asked, said["api"])...)
-		sides = append(sides, beside(c.Name, args, o))
+	}
+	if check.Err() != nil {
+		return nil, check.Err()
 	}
 	if len(sides) == 0 {
 		if len(said) > 0 {
 			check.Add("metadata.annotations", "%s… are for containers that ask for %s and %s, and none does", Annotations, Compute, Memory)
 		}
 		return nil, check.Err()
-	}
-	if err := check.Err(); err != nil {
-		return nil, err
 	}
 	if p.Spec.Volumes == nil {
 		out = append(out, Op{"add", "/spec/volumes", []any{}})
@@ -241,9 +245,43 @@ func (c *container) args(check *core.Check, at string, asked map[string]any, sai
 	return args
 }
 
-// ops take out what was asked for, and have the container find the slice.
-func (c *container) ops(i int, asked map[string]any, api string) (out []Op) {
-	at := "/spec/containers/" + strconv.Itoa(i)
+// fits checks that the container can be given what it asks for.
+func (c *container) fits(check *core.Check, at string, asked map[string]any, api string) {
+	if len(ours)+len(c.Name) > 63 {
+		check.Add(at+".name", "must be at most %d characters long to have a container beside it, got %d", 63-len(ours), len(c.Name))
+	}
+	if api != pool.CUDA {
+		return
+	}
+	if slices.ContainsFunc(c.Env, func(e variable) bool { return e.Name == preload }) {
+		check.Add(at+".env", "must not set %s, by which programs of CUDA find the slice", preload)
+	}
+	if n, has := asked[Cards]; has && fmt.Sprint(n) != "1" {
+		check.Add(at+".resources.limits["+Cards+"]", "must be 1 for programs of CUDA, which find one device, got %q", fmt.Sprint(n))
+	}
+}
+
+// exact reports whether each container is given just what it may use of processors and
+// memory: Kubernetes treats such a pod better (its QoS class is Guaranteed).
+func (p *pod) exact() bool {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		for _, name := range []string{"cpu", "memory"} {
+			limit, err := resource.ParseQuantity(fmt.Sprint(c.Resources.Limits[name]))
+			if err != nil || limit.IsZero() {
+				return false
+			}
+			if said, has := c.Resources.Requests[name]; has {
+				if request, err := resource.ParseQuantity(fmt.Sprint(said)); err != nil || request.Cmp(limit) != 0 {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// ops take out what was asked for, and have the container at a path find the slice.
+func (c *container) ops(at string, asked map[string]any, api string) (out []Op) {
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		escaped := strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 		if _, has := c.Resources.Limits[name]; has {
@@ -280,8 +318,13 @@ func (c *container) ops(i int, asked map[string]any, api string) (out []Op) {
 	return out
 }
 
-// beside is the container that has a container's slice.
-func beside(name string, args []string, o Options) map[string]any {
+// beside is the container that has a container's slice; exact says whether it, too, is given
+// just what it may use.
+func beside(name string, args []string, exact bool, o Options) map[string]any {
+	resources := map[string]any{"requests": map[string]any{"cpu": "10m", "memory": "128Mi"}, "limits": map[string]any{"cpu": "1", "memory": "256Mi"}}
+	if exact {
+		resources = map[string]any{"limits": map[string]any{"cpu": "250m", "memory": "256Mi"}}
+	}
 	secret := map[string]any{"secretKeyRef": map[string]any{"name": o.Secret, "key": "key"}}
 	return map[string]any{
 		"name": ours + name, "image": o.Image, "args": args,
@@ -290,7 +333,7 @@ func beside(name string, args []string, o Options) map[string]any {
 		"volumeMounts": []any{map[string]any{"name": ours + name, "mountPath": dir}},
 		// A slice may wait in the queue for as long as it takes.
 		"startupProbe": map[string]any{"exec": map[string]any{"command": []any{"/yunhe", "pool", "ready", dir}}, "periodSeconds": 1, "failureThreshold": 1 << 30},
-		"resources":    map[string]any{"requests": map[string]any{"cpu": "10m", "memory": "64Mi"}, "limits": map[string]any{"memory": "256Mi"}},
+		"resources":    resources,
 		"securityContext": map[string]any{"allowPrivilegeEscalation": false, "capabilities": map[string]any{"drop": []any{"ALL"}}, "runAsNonRoot": true, "runAsUser": 65532,
 			"readOnlyRootFilesystem": true, "seccompProfile": map[string]any{"type": "RuntimeDefault"}},
 	}

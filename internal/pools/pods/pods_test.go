@@ -53,6 +53,49 @@ func TestPatch(t *testing.T) {
 	}
 }
 
+// An init container that goes on beside the others has a slice, too; what is put in before it moves it.
+func TestPatchBeside(t *testing.T) {
+	t.Parallel()
+	ops, err := pods.Patch([]byte(`{"spec":{"containers":[{"name":"main",`+asks+`}],"initContainers":[{"name":"first"},{"name":"beside","restartPolicy":"Always",`+asks+`}]}}`), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at []string
+	for _, op := range ops {
+		if strings.Contains(op.Path, "/spec/initContainers/") {
+			at = append(at, op.Op+" "+strings.TrimPrefix(op.Path, "/spec/initContainers/"))
+		}
+	}
+	if want := "remove 1/resources/limits/yunhe.dev~1pool-compute"; at[0] != want {
+		t.Errorf("first %s, want %s", at[0], want)
+	}
+	if got := at[len(at)-2:]; got[0] != "add 0" || got[1] != "add 1" {
+		t.Errorf("last %q", got)
+	}
+}
+
+// What is put beside containers that are given just what they may use is so, too.
+func TestPatchExact(t *testing.T) {
+	t.Parallel()
+	pod := func(limits, requests, first string) string {
+		return `{"spec":{"containers":[{"name":"main","resources":{"limits":{` + limits + `,"yunhe.dev/pool-compute":"37","yunhe.dev/pool-memory":"1234"},"requests":{` + requests + `}}}],"initContainers":[` + first + `]}}`
+	}
+	for object, want := range map[string]bool{
+		pod(`"cpu":"1","memory":"1Gi"`, ``, ``):                                                                true,
+		pod(`"cpu":1,"memory":"1Gi"`, `"cpu":"1000m","memory":"1024Mi"`, ``):                                   true,
+		pod(`"cpu":"1","memory":"1Gi"`, `"cpu":"500m"`, ``):                                                    false,
+		pod(`"cpu":"1"`, ``, ``):                                                                               false,
+		pod(`"cpu":"1","memory":"1Gi"`, ``, `{"name":"a"}`):                                                    false,
+		pod(`"cpu":"1","memory":"1Gi"`, ``, `{"name":"a","resources":{"limits":{"cpu":"1","memory":"64Mi"}}}`): true,
+	} {
+		ops, err := pods.Patch([]byte(object), options)
+		text, _ := json.Marshal(ops)
+		if exact := strings.Contains(string(text), `"resources":{"limits":{"cpu":"250m","memory":"256Mi"}}`); err != nil || exact != want {
+			t.Errorf("%s: %v, %v, %s", object, exact, err, text)
+		}
+	}
+}
+
 // A container finds a loader of OpenCL where the system's search ends, but not where
 // it has something of its own, and one of CUDA none.
 func TestPatchLoader(t *testing.T) {
@@ -118,16 +161,17 @@ func TestPatchRefuses(t *testing.T) {
 	for object, wants := range map[string][]string{
 		`{"spec":7}`:                             {"the pod cannot be read"},
 		pod("", `"yunhe.dev/pool-compute":"37"`): {"spec.containers[0].resources.limits: must have yunhe.dev/pool-compute and yunhe.dev/pool-memory"},
-		pod("", `"yunhe.dev/pool-compute":"101","yunhe.dev/pool-memory":"0"`):        {`[yunhe.dev/pool-compute]: must be a whole number from 1 to 100, got "101"`, `[yunhe.dev/pool-memory]: must be a whole number from 1 to`},
-		pod("", both+`,"yunhe.dev/pool-cards":"17"`):                                 {`from 1 to 16, got "17"`},
-		pod("", both+`,"yunhe.dev/pool-gpus":"1"`):                                   {"[yunhe.dev/pool-gpus]: is not known"},
-		pod("", `"yunhe.dev/pool-compute":"1k","yunhe.dev/pool-memory":"1"`):         {`got "1k"`},
-		pod(`"pool.yunhe.dev/spec":"small"`, both):                                   {"must have yunhe.dev/pool-cards only"},
-		pod(`"pool.yunhe.dev/colour":"red"`, both):                                   {"metadata.annotations[pool.yunhe.dev/colour]: is not known"},
-		pod(`"pool.yunhe.dev/priority":"101","pool.yunhe.dev/weighted":"yes"`, both): {`must be a number from 0 to 100, got "101"`, `must be "true" or "false", got "yes"`},
-		pod(`"pool.yunhe.dev/group":""`, both):                                       {"must not be empty"},
-		pod(`"pool.yunhe.dev/group":"a"`, `"cpu":"1"`):                               {"none does"},
-		strings.Replace(pod("", both), `"main"`, `"`+strings.Repeat("x", 60)+`"`, 1): {"must be at most 52 characters long"},
+		pod("", `"yunhe.dev/pool-compute":"101","yunhe.dev/pool-memory":"0"`):                                 {`[yunhe.dev/pool-compute]: must be a whole number from 1 to 100, got "101"`, `[yunhe.dev/pool-memory]: must be a whole number from 1 to`},
+		pod("", both+`,"yunhe.dev/pool-cards":"17"`):                                                          {`from 1 to 16, got "17"`},
+		pod("", both+`,"yunhe.dev/pool-gpus":"1"`):                                                            {"[yunhe.dev/pool-gpus]: is not known"},
+		pod("", `"yunhe.dev/pool-compute":"1k","yunhe.dev/pool-memory":"1"`):                                  {`got "1k"`},
+		pod(`"pool.yunhe.dev/spec":"small"`, both):                                                            {"must have yunhe.dev/pool-cards only"},
+		pod(`"pool.yunhe.dev/colour":"red"`, both):                                                            {"metadata.annotations[pool.yunhe.dev/colour]: is not known"},
+		pod(`"pool.yunhe.dev/priority":"101","pool.yunhe.dev/weighted":"yes"`, both):                          {`must be a number from 0 to 100, got "101"`, `must be "true" or "false", got "yes"`},
+		pod(`"pool.yunhe.dev/group":""`, both):                                                                {"must not be empty"},
+		pod(`"pool.yunhe.dev/group":"a"`, `"cpu":"1"`):                                                        {"none does"},
+		strings.Replace(pod("", both), `"main"`, `"`+strings.Repeat("x", 60)+`"`, 1):                          {"must be at most 52 characters long"},
+		`{"spec":{"containers":[{"name":"main"}],"initContainers":[{"name":"a"},{"name":"b",` + asks + `}]}}`: {"spec.initContainers[1].resources.limits: must not ask for yunhe.dev/pool-…", "restartPolicy is Always"},
 	} {
 		ops, err := pods.Patch([]byte(object), options)
 		if fault.KindOf(err) != fault.Invalid || ops != nil {
