@@ -241,7 +241,7 @@ func TestPods(t *testing.T) {
 		t.Errorf("the pod is %s", object)
 	}
 	goesOn := strings.NewReplacer(`"containers"`, `"initContainers"`, `"resources"`, `"restartPolicy":"Always","resources"`, `}]}}`, `}],"containers":[{"name":"other","image":"any"}]}}`).Replace(podAsking("asks-beside", "37"))
-	if code, out := api(pods, goesOn); code != http.StatusCreated || !strings.Contains(string(out), "yunhe-pool-main") || strings.Contains(string(out), "yunhe.dev/pool-compute") {
+	if code, out := api(pods, goesOn); code != http.StatusCreated || !strings.Contains(string(out), "yunhe-pool-main") || strings.Contains(string(out), `"yunhe.dev/pool-compute":"`) {
 		t.Errorf("%d %s", code, out)
 	}
 	if code, out := api(pods, strings.Replace(goesOn, `"restartPolicy":"Always",`, "", 1)); code != http.StatusUnprocessableEntity || !strings.Contains(string(out), "only if its restartPolicy is Always") {
