@@ -122,6 +122,12 @@ type Device struct {
 	ComputeLent, MemoryLent, Used int64 // percent, MiB, slices
 }
 
+// set reports whether something was set for a device, which it is to have again when it
+// is gone and comes back.
+func (d *Device) set() bool {
+	return d.Disabled || d.Physical || d.ComputeLimit != minLimit || d.MemoryRatio != minLimit || d.PowerLimit > 0
+}
+
 // Node lends its devices.
 type Node struct {
 	ID            string

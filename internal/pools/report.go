@@ -492,7 +492,7 @@ func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online bool)
 			continue
 		}
 		switch {
-		case d.Used == 0 && !d.Disabled && !d.Physical: // what was said of one that comes back would be lost
+		case d.Used == 0 && !d.set():
 			changed = true
 			if _, err := tx.Exec(ctx, `DELETE FROM pool_devices WHERE node_id = $1 AND device_id = $2`, n.ID, d.ID); err != nil {
 				return false, fmt.Errorf("remove device %s of pool node %s: %w", d.ID, n.ID, err)
