@@ -20,9 +20,9 @@ func (r *report) pdf() []byte {
 	d := &pdfDoc{}
 	d.page()
 	d.text(pdfMargin, d.y, 16, r.Title)
-	d.down(pdfLine * 1.5)
+	d.y -= pdfLine * 1.5
 	d.text(pdfMargin, d.y, pdfSize, r.Span)
-	d.down(pdfLine * 1.5)
+	d.y -= pdfLine * 1.5
 	for _, t := range r.Tables {
 		d.table(t)
 	}
@@ -39,12 +39,9 @@ func (d *pdfDoc) page() {
 	d.y = pdfHeight - pdfMargin
 }
 
-// down goes to the next line, on a new page if there is no room.
-func (d *pdfDoc) down(by float64) {
-	if d.y -= by; d.y < pdfMargin {
-		d.page()
-	}
-}
+// full reports whether the page has no room for a line. A page is begun for what is
+// written on it, so that none is empty.
+func (d *pdfDoc) full() bool { return d.y < pdfMargin }
 
 func isLatin(s string) bool { return !strings.ContainsFunc(s, func(r rune) bool { return r > 0x7e }) }
 
@@ -79,7 +76,7 @@ func (d *pdfDoc) table(t table) {
 		d.page()
 	}
 	d.text(pdfMargin, d.y, 12, t.Title)
-	d.down(pdfLine * 1.4)
+	d.y -= pdfLine * 1.4
 	width := make([]float64, len(t.Head))
 	all := 0.0
 	for i := range t.Head {
@@ -107,16 +104,17 @@ func (d *pdfDoc) table(t table) {
 			x += w
 		}
 		fmt.Fprintf(d.pages[len(d.pages)-1], "0.8 G %.1f %.1f m %.1f %.1f l S\n", pdfMargin, d.y-3, x, d.y-3)
-		d.down(pdfLine)
+		d.y -= pdfLine
 	}
 	line(t.Head)
 	for _, row := range t.Rows {
-		was := len(d.pages)
-		if line(row); len(d.pages) != was {
+		if d.full() {
+			d.page()
 			line(t.Head)
 		}
+		line(row)
 	}
-	d.down(pdfLine)
+	d.y -= pdfLine
 }
 
 // bytes writes the objects: catalog, pages, fonts, then each page and its content.
