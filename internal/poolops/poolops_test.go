@@ -393,6 +393,10 @@ func TestRules(t *testing.T) {
 		must(t, err)
 		w.clock.add(time.Minute)
 		expect("a node that stopped", "pool/1/n1", "pool/2/n1/d0")
+		if _, err := w.SetRule(w.admin, poolops.Rule{Kind: poolops.DeviceGone, Threshold: 5, Severity: 1}); err == nil || !strings.Contains(err.Error(), "rule.threshold: must be 0: a rule of this kind has none, got 5") {
+			t.Errorf("a threshold of a rule without one: %v", err)
+		}
+		set(poolops.DeviceGone, true, 0)
 		for _, r := range []poolops.Rule{{Kind: 0}, {Kind: 10}, {Kind: poolops.MemoryFull, Threshold: 101, Severity: 1}, {Kind: poolops.QueueLong, Threshold: 1, Severity: 4}} {
 			if _, err := w.SetRule(w.admin, r); fault.KindOf(err) != fault.Invalid {
 				t.Errorf("%+v: %v", r, err)

@@ -103,7 +103,11 @@ func (s *Service) SetRule(ctx context.Context, r Rule) (*Rule, error) {
 		c.Add("kind", "must be between 1 and %d, got %d", len(base), r.Kind)
 		return nil, c.Err()
 	}
-	c.Range("rule.threshold", r.Threshold, base[i].least, base[i].most)
+	if base[i].most == 0 && r.Threshold != 0 {
+		c.Add("rule.threshold", "must be 0: a rule of this kind has none, got %d", r.Threshold)
+	} else {
+		c.Range("rule.threshold", r.Threshold, base[i].least, base[i].most)
+	}
 	c.Range("rule.severity", r.Severity, 1, 3)
 	if err := c.Err(); err != nil {
 		return nil, err
