@@ -54,3 +54,35 @@ func TestDeviceComesBack(t *testing.T) {
 		}
 	})
 }
+
+// What has a place at a device that is gone is placed anew, unless a program uses it:
+// what is held so is when that has ended.
+func TestHeldOfDeviceGone(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		n := w.node("n1", "A", "A")
+		idle := w.ask(pools.Request{Compute: 10, Node: "n1", Device: "d1", Fixed: true})
+		used := w.ask(pools.Request{Compute: 20, Affinity: "x", Fixed: true, Policy: pools.Policy{Devices: pools.Compact}})
+		asked := w.ask(pools.Request{Compute: 30, Affinity: "x"})
+		if at(used) != "n1/d1" || at(asked) != "n1/d1" {
+			t.Fatalf("placed at %s and %s", at(used), at(asked))
+		}
+		n.Devices = n.Devices[:1]
+		n.runs(used.ID)
+		idle, used, asked = w.slice(idle.ID), w.slice(used.ID), w.slice(asked.ID)
+		if idle.State != pools.Waiting || at(used) != "n1/d1" || used.State != pools.Running || asked.State != pools.Waiting || w.lent() != "n1/d0=0 n1/d1=20" {
+			t.Errorf("when it goes: %v, %v at %s, %v, lent %s", idle.State, used.State, at(used), asked.State, w.lent())
+		}
+		n.runs()
+		used, asked = w.slice(used.ID), w.slice(asked.ID)
+		if at(used) != "n1/d0" || used.State != pools.Assigned || at(asked) != "n1/d0" || w.lent() != "n1/d0=50 n1/d1=0" {
+			t.Errorf("when its program ended: %v at %s, %v at %s, lent %s", used.State, at(used), asked.State, at(asked), w.lent())
+		}
+		n.Devices = append(n.Devices, pool.Device{ID: "d1", Model: "A", Memory: 1000 << 20})
+		n.report()
+		if got := w.slice(idle.ID); at(got) != "n1/d1" {
+			t.Errorf("when it is back: %v at %s: %s", got.State, at(got), got.Reason)
+		}
+	})
+}

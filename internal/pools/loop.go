@@ -167,17 +167,7 @@ func (s *Service) goneTx(ctx context.Context, tx *db.Tx, id string) error {
 			}
 			continue
 		}
-		if err := s.giveBackTx(ctx, tx, x); err != nil {
-			return err
-		}
-		x.State, x.Node, x.Device, x.Reason, x.PolledAt, x.QueuedAt = Waiting, "", "", fmt.Sprintf("pool node %s is gone", id), tx.Now, tx.Now
-		if x.Physical {
-			x.Memory = 0 // it is given another card, with the memory of that
-		}
-		if err := putSlice(ctx, tx, x); err != nil {
-			return err
-		}
-		if err := s.emit(ctx, tx, x.ID); err != nil {
+		if err := s.anewTx(ctx, tx, x, fmt.Sprintf("pool node %s is gone", id)); err != nil {
 			return err
 		}
 	}
@@ -186,6 +176,21 @@ func (s *Service) goneTx(ctx context.Context, tx *db.Tx, id string) error {
 		return err
 	}
 	return s.emit(ctx, tx, id)
+}
+
+// anewTx takes a slice's place, and has it wait for another. The caller calls fillTx.
+func (s *Service) anewTx(ctx context.Context, tx *db.Tx, x *Slice, why string) error {
+	if err := s.giveBackTx(ctx, tx, x); err != nil {
+		return err
+	}
+	x.State, x.Node, x.Device, x.Reason, x.PolledAt, x.QueuedAt = Waiting, "", "", why, tx.Now, tx.Now
+	if x.Physical {
+		x.Memory = 0 // it is given another card, with the memory of that
+	}
+	if err := putSlice(ctx, tx, x); err != nil {
+		return err
+	}
+	return s.emit(ctx, tx, x.ID)
 }
 
 // leaveTx ends a node's membership.

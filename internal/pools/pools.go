@@ -19,7 +19,7 @@
 //	              ▲  │                │ │  ▲                          │ │
 //	              │  │ nobody awaits  │ │  └──── program gone (fixed) ┘ │ program gone, or its time is over
 //	              │  └───────▶ ended ◀┘ └ nobody comes                  └────▶ ended
-//	              └── the node is gone: what no program uses is placed anew
+//	              └── the node or its device is gone: what no program uses is placed anew
 //
 // The queue goes by priority, then by time. Who waits for room keeps those behind
 // it off the devices that it could use, so that small ones do not starve it; who

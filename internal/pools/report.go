@@ -364,6 +364,13 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 	if err != nil {
 		return w, nil, err
 	}
+	if !r.Stopping {
+		anew, err := s.deviceGoneTx(ctx, tx, r)
+		if err != nil {
+			return w, nil, err
+		}
+		changed = changed || anew
+	}
 	next := &beat{boot: r.Boot, sequence: r.Sequence, epoch: r.Epoch, seen: tx.Now, tasks: []reported{}, figures: r.Figures}
 	if r.Stopping {
 		next.gone = tx.Now
@@ -445,6 +452,26 @@ func (s *Service) endedTx(ctx context.Context, tx *db.Tx, x *Slice, reason strin
 		return err
 	}
 	return s.fillTx(ctx, tx)
+}
+
+// deviceGoneTx has slices placed anew that have a place at a device which their node
+// does not show any more, and reports whether there are any. What a program uses is
+// its node's to end.
+func (s *Service) deviceGoneTx(ctx context.Context, tx *db.Tx, r *Report) (anew bool, err error) {
+	list, err := readSlices(ctx, tx, `WHERE state = 2 AND node_id = $1 ORDER BY slice_id`, r.Node)
+	if err != nil {
+		return false, err
+	}
+	for _, x := range list {
+		if slices.ContainsFunc(r.Devices, func(d pool.Device) bool { return d.ID == x.Device }) {
+			continue
+		}
+		anew = true
+		if err := s.anewTx(ctx, tx, x, fmt.Sprintf("device %s of pool node %s is gone", x.Device, r.Node)); err != nil {
+			return false, err
+		}
+	}
+	return anew, nil
 }
 
 // nodeTx stores what changed of a node, and reports whether something did.
