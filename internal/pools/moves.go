@@ -150,6 +150,8 @@ func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*D
 			why = fault.New(fault.Exhausted, "device %s of pool node %s has %d%% and %d MiB left, %d%% and %d MiB are wanted", d.ID, node, left, d.MemoryLimit-d.MemoryLent, x.counted(), x.Memory)
 		case x.Memory > d.Memory: // it may lend more than it has, not to one
 			why = fault.New(fault.Exhausted, "device %s of pool node %s has %d MiB of memory, %d MiB are wanted", d.ID, node, d.Memory, x.Memory)
+		case x.Physical && g.MemoryLimit > 0 && g.MemoryLent+d.Memory-x.Memory > g.MemoryLimit:
+			why = fault.New(fault.Exhausted, "group %s has too little of its quota left for %d MiB of a whole card: %d MiB are lent", g.ID, d.Memory, g.MemoryLent)
 		case best == nil || left > best.ComputeLimit-best.ComputeLent:
 			best = d
 		}
@@ -199,6 +201,11 @@ func (s *Service) arriveTx(ctx context.Context, tx *db.Tx, x *Slice) error {
 	}
 	was := x.Node
 	x.Node, x.Device, x.ToNode, x.ToDevice, x.leftAt = x.ToNode, x.ToDevice, "", "", time.Time{}
+	if x.Physical {
+		if err := s.wholeTx(ctx, tx, x); err != nil {
+			return err
+		}
+	}
 	if err := putSlice(ctx, tx, x); err != nil {
 		return err
 	}
@@ -207,6 +214,40 @@ func (s *Service) arriveTx(ctx context.Context, tx *db.Tx, x *Slice) error {
 		return err
 	}
 	return s.fillTx(ctx, tx)
+}
+
+// wholeTx gives a slice all memory of the card that it has now, which may have more
+// than the one it came from: as its group may have that, or, if others of it took that
+// meanwhile, what it had. The caller stores it.
+func (s *Service) wholeTx(ctx context.Context, tx *db.Tx, x *Slice) error {
+	nodes, err := readNodes(ctx, tx, false)
+	if err != nil {
+		return err
+	}
+	n, err := findNode(nodes, x.Node)
+	if err != nil {
+		return err
+	}
+	had := x.Memory
+	for _, d := range n.Devices {
+		if d.ID == x.Device {
+			x.Memory = max(had, d.Memory)
+		}
+	}
+	if x.Memory == had {
+		return nil
+	}
+	if err := s.roomTx(ctx, tx, x, 0, x.Memory-had); err != nil {
+		if fault.KindOf(err) != fault.Exhausted {
+			return err
+		}
+		tx.AfterCommit(func() {
+			s.log.Warn("a whole card has less memory than there is", "slice_id", x.ID, "memory_mib", had, "reason", err)
+		})
+		x.Memory = had
+		return nil
+	}
+	return lend(ctx, tx, x.Node, x.Device, 0, x.Memory-had, 0)
 }
 
 // stayTx takes the place that a slice would have moved to. The caller stores it.

@@ -1,6 +1,7 @@
 package pools_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -430,5 +431,73 @@ func TestMoveToLess(t *testing.T) {
 		}
 		_, err = w.Move(w.ann, x.ID, "n2", "", 0)
 		wantKind(t, err, fault.Exhausted, "device d0 of pool node n2 has 600 MiB of memory, 700 MiB are wanted")
+	})
+}
+
+// A whole card that moves is all of the other, which may have more memory, if its group
+// may have that.
+func TestPhysicalMoves(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g", MemoryLimit: 1599})
+		one, two := w.node("n1", "A"), w.node("n2", "A")
+		two.Devices[0].Memory = 1600 << 20
+		two.report()
+		for _, n := range []string{"n1", "n2"} {
+			_, err := w.SetDevice(w.admin, n, "d0", pools.DeviceChange{Physical: new(true)})
+			must(t, err)
+		}
+		memory := func() (out []int64) {
+			t.Helper()
+			nodes, err := w.Nodes(t.Context())
+			must(t, err)
+			groups, err := w.Groups(w.ann)
+			must(t, err)
+			return []int64{nodes[0].Devices[0].MemoryLent, nodes[1].Devices[0].MemoryLent, groups[0].MemoryLent}
+		}
+		for _, runs := range []bool{false, true} {
+			w.group(pools.Group{ID: "g", MemoryLimit: 1599})
+			x, err := w.Request(w.ann, pools.Request{Physical: true, Node: "n1", Fixed: true})
+			must(t, err)
+			if runs {
+				one.runs(x.ID)
+			}
+			_, err = w.Move(w.ann, x.ID, "n2", "", 0)
+			wantKind(t, err, fault.Exhausted, "group g has too little of its quota left for 1600 MiB of a whole card: 1000 MiB are lent")
+			w.group(pools.Group{ID: "g", MemoryLimit: 1600})
+			_, err = w.Move(w.ann, x.ID, "n2", "", 0)
+			must(t, err)
+			if runs {
+				one.runs()
+				two.Tasks = []pool.Task{{Slice: x.ID, Device: "d0"}}
+				if told := two.report(); len(told.Slices) != 1 || told.Slices[0].Memory != 1600<<20 {
+					t.Errorf("where it has come to it is to have %+v", told.Slices)
+				}
+			}
+			if got := w.slice(x.ID); at(got) != "n2/d0" || got.Memory != 1600 || !slices.Equal(memory(), []int64{0, 1600, 1600}) {
+				t.Errorf("runs %v: it is at %s with %d MiB, lent %v", runs, at(got), got.Memory, memory())
+			}
+			_, err = w.Release(w.ann, x.ID)
+			must(t, err)
+			if two.runs(); !slices.Equal(memory(), []int64{0, 0, 0}) {
+				t.Errorf("runs %v: lent %v when it is released", runs, memory())
+			}
+		}
+		// Others of its group may have taken what is left while it moved.
+		w.group(pools.Group{ID: "g", MemoryLimit: 1700})
+		three := w.node("n3", "B")
+		x, err := w.Request(w.ann, pools.Request{Physical: true, Node: "n1"})
+		must(t, err)
+		one.runs(x.ID)
+		_, err = w.Move(w.ann, x.ID, "n2", "", 0)
+		must(t, err)
+		w.ask(pools.Request{Compute: 1, Memory: 200, Model: "B", Fixed: true})
+		one.runs()
+		two.Tasks = []pool.Task{{Slice: x.ID, Device: "d0"}}
+		two.report()
+		if got := w.slice(x.ID); at(got) != "n2/d0" || got.Memory != 1000 || !slices.Equal(memory(), []int64{0, 1000, 1200}) {
+			t.Errorf("it is at %s with %d MiB, lent %v", at(got), got.Memory, memory())
+		}
+		three.report()
 	})
 }
