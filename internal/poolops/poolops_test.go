@@ -455,6 +455,30 @@ func TestStatistics(t *testing.T) {
 	})
 }
 
+// What a slice used is counted that ended, by the clock, before it was counted last: on
+// PostgreSQL a transaction that began before may commit after.
+func TestCountedLate(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.join("n1")
+		must(t, w.Count(w.admin))
+		seen, brief := w.ask(30, 100), w.ask(20, 100)
+		w.clock.add(10 * time.Second)
+		w.report("n1", pool.Task{Slice: seen.ID, Busy: 3 * time.Second}, pool.Task{Slice: brief.ID})
+		must(t, w.Count(w.admin))
+		w.clock.add(-time.Second)
+		must(t, w.says("n1", pool.Report{Boot: "b", Ended: []pool.EndedTask{{Slice: seen.ID, Reason: "its program ended", Busy: 5 * time.Second}, {Slice: brief.ID, Reason: "its program ended", Busy: time.Second}}}))
+		w.clock.add(10 * time.Second)
+		must(t, w.Count(w.admin))
+		must(t, w.Count(w.admin)) // once
+		st, err := w.Statistics(w.admin, time.Time{}, time.Time{})
+		must(t, err)
+		if len(st.Devices) != 1 || st.Devices[0].Busy != 6_000_000 {
+			t.Errorf("counted are %+v", st.Devices)
+		}
+	})
+}
+
 // Of cards of one program that end because another does, what counts is why that did.
 func TestStatisticsOfCards(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,7 @@ func (s *Service) Count(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		ended, err := s.pools.EndedTx(ctx, tx, last, tx.Now)
+		ended, err := s.pools.TakeEndedTx(ctx, tx)
 		if err != nil {
 			return err
 		}

@@ -589,6 +589,9 @@ func (s *Service) endOneTx(ctx context.Context, tx *db.Tx, x *Slice, reason stri
 	if err := putSlice(ctx, tx, x); err != nil {
 		return err
 	}
+	if err := tx.Insert(ctx, "pool_ended", []string{"slice_id"}, [][]any{{x.ID}}); err != nil {
+		return err
+	}
 	return s.emit(ctx, tx, ids...)
 }
 

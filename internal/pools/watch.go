@@ -41,9 +41,16 @@ func (s *Service) LiveTx(ctx context.Context, tx *db.Tx) ([]*Slice, error) {
 	return list, details(ctx, tx, list)
 }
 
-// EndedTx lists the slices that ended from a time on and before another, by ID.
-func (s *Service) EndedTx(ctx context.Context, tx *db.Tx, from, to time.Time) ([]*Slice, error) {
-	return readSlices(ctx, tx, `WHERE state = 4 AND ended_at >= $1 AND ended_at < $2 ORDER BY slice_id`, db.Micros(from), db.Micros(to))
+// TakeEndedTx returns the slices that ended, each once, by ID.
+func (s *Service) TakeEndedTx(ctx context.Context, tx *db.Tx) ([]*Slice, error) {
+	list, err := readSlices(ctx, tx, `WHERE slice_id IN (SELECT slice_id FROM pool_ended) ORDER BY slice_id`)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, `DELETE FROM pool_ended`); err != nil {
+		return nil, fmt.Errorf("take slices that ended: %w", err)
+	}
+	return list, nil
 }
 
 // RequestedTx lists the slices that were requested from a time on and before
