@@ -5,7 +5,8 @@
 // What it keeps true:
 //
 //   - What a node should be configured like has a generation; the node says which
-//     it has taken. A node that is away takes it when it is back.
+//     it has taken. A node that is away takes it when it is back; one that joins is
+//     another, also with the name of one that left.
 //   - One upgrade at a time is not over. What it has come to is in the database: a
 //     platform that starts again, also as what it was upgraded to, goes on with it.
 //     A node is upgraded when it says that it runs the program, not before.
@@ -84,6 +85,7 @@ func New(ctx context.Context, proc Process, d *db.DB, b *bus.Bus, ids *identity.
 	}
 	log = log.With("component", "poolops")
 	s := &Service{db: d, ids: ids, pools: p, logs: p.Logs(), log: log, feed: bus.NewFeed(b, ChangedSubject, log), blobs: blobs, version: proc.Version, self: proc.Self, stirred: make(chan struct{}, 1)}
+	p.OnJoin(forgetTx)
 	if s.self != nil {
 		s.problem, s.problemAt = s.self.Back(), d.Now()
 	}
@@ -151,14 +153,23 @@ func (s *Service) purge(ctx context.Context) error {
 			return err
 		}
 		for id := range all {
-			if !there[id] {
-				for _, table := range []string{"pool_components", "pool_programs"} {
-					if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE node_id = $1`, id); err != nil {
-						return fmt.Errorf("forget pool node %s: %w", id, err)
-					}
-				}
+			if there[id] {
+				continue
+			}
+			if err := forgetTx(ctx, tx, id); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
+}
+
+// forgetTx deletes what is known of a node that left.
+func forgetTx(ctx context.Context, tx *db.Tx, node string) error {
+	for _, table := range []string{"pool_components", "pool_programs"} {
+		if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE node_id = $1`, node); err != nil {
+			return fmt.Errorf("forget pool node %s: %w", node, err)
+		}
+	}
+	return nil
 }

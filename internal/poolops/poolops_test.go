@@ -618,3 +618,42 @@ func TestConfiguredBefore(t *testing.T) {
 		}
 	})
 }
+
+// A node that joins with the name of one that left has nothing of that.
+func TestJoinsAnew(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		release := w.upload("v2", 10)
+		w.join("n1")
+		w.runs(w.Service, "n1", sumOf([]byte("first")), 0, "")
+		_, err := w.Configure(w.admin, []string{"n1"}, poolops.Config{Level: logs.Debug, Idle: 5})
+		must(t, err)
+		_, err = w.StartUpgrade(w.admin, poolops.Upgrade{Release: poolops.Release{Sum: release.Sum}, Patience: 60}, []string{"n1"}, false)
+		must(t, err)
+		w.step(w.Service)
+		if got := w.runs(w.Service, "n1", sumOf([]byte("first")), 0, ""); got.Release == nil || got.Config.Idle != 5 {
+			t.Fatalf("it is told %+v", got)
+		}
+		_, err = w.pools.SetNode(w.admin, "n1", pools.Draining)
+		must(t, err)
+		ctx, stop := context.WithCancel(w.admin)
+		var loop sync.WaitGroup
+		loop.Go(func() { _ = w.pools.Run(ctx) })
+		for {
+			nodes, err := w.pools.Nodes(w.admin)
+			if must(t, err); len(nodes) == 0 {
+				break
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+		stop()
+		loop.Wait()
+		w.join("n1")
+		if list, err := w.Components(w.admin); err != nil || len(list) != 1 || list[0].Config != (poolops.Config{}) || list[0].Generation != 0 {
+			t.Errorf("it is configured %+v, %v", list[0], err)
+		}
+		if got := w.runs(w.Service, "n1", sumOf([]byte("first")), 0, ""); got.Release != nil || got.Config != (poolops.Config{}) {
+			t.Errorf("it is told %+v", got)
+		}
+	})
+}

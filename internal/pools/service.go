@@ -38,6 +38,7 @@ type Service struct {
 	logs  *logs.Log
 
 	refusals refusals
+	joins    func(ctx context.Context, tx *db.Tx, node string) error
 }
 
 // ChangedSubject is the event that slices or nodes changed; its payload lists
@@ -55,8 +56,12 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, meter
 		return nil, err
 	}
 	log = log.With("component", "pools")
-	return &Service{db: d, ids: ids, meter: meter, box: box, log: log, feed: bus.NewFeed(b, ChangedSubject, log), logs: kept}, nil
+	return &Service{db: d, ids: ids, meter: meter, box: box, log: log, feed: bus.NewFeed(b, ChangedSubject, log), logs: kept, joins: func(context.Context, *db.Tx, string) error { return nil }}, nil
 }
+
+// OnJoin has f called in the transaction in which a node joins: it may have the name of
+// one that left, whose state is not its. It is to be said before nodes join.
+func (s *Service) OnJoin(f func(ctx context.Context, tx *db.Tx, node string) error) { s.joins = f }
 
 // Watch hears of what all processes change, until ctx ends.
 func (s *Service) Watch(ctx context.Context) error { return s.feed.Run(ctx) }
@@ -302,6 +307,9 @@ func (s *Service) Join(ctx context.Context, token, node, secret string) error {
 		sealed := base64.StdEncoding.EncodeToString(s.box.Seal(key, purpose(node)))
 		if err := tx.Insert(ctx, "pool_nodes", []string{"node_id", "secret", "mode", "online", "host", "version", "addresses", "joined_at"},
 			[][]any{{node, sealed, int64(Enabled), false, "", "", "[]", db.Micros(tx.Now)}}); err != nil {
+			return err
+		}
+		if err := s.joins(ctx, tx, node); err != nil {
 			return err
 		}
 		tx.AfterCommit(func() { s.log.Info("pool node joined", "node_id", node) })
