@@ -108,6 +108,13 @@ func open(t *testing.T, url string) *world {
 	w.Service = w.another()
 	all := map[string]bool{"scheduler.write": true}
 	w.admin = core.WithCaller(t.Context(), core.Caller{UserID: "admin", TenantID: "default", AllTenants: true, Permissions: all})
+	ids, err := identity.New(t.Context(), shared, log)
+	must(t, err)
+	may := core.WithCaller(t.Context(), core.Caller{UserID: "admin", AllTenants: true, Permissions: map[string]bool{"jobs.read": true, "jobs.write": true, "metering.read": true, "monitor.read": true, "registry.read": true, "scheduler.read": true}})
+	_, err = ids.CreateUser(may, identity.User{ID: "ann", TenantID: "default", Role: identity.Member})
+	must(t, err)
+	_, err = ids.CreateTenant(may, identity.Tenant{ID: "biology"})
+	must(t, err)
 	w.ann = core.WithCaller(t.Context(), core.Caller{UserID: "ann", UserName: "Ann", TenantID: "default"})
 	w.bob = core.WithCaller(t.Context(), core.Caller{UserID: "bob", TenantID: "biology"})
 	w.begun = w.clock.Now()

@@ -37,5 +37,20 @@ func TestSaysWhatIsWrong(t *testing.T) {
 			_, err := w.SetGroup(w.admin, pools.Group{ID: "other", Tenants: []string{"default"}, Members: []string{"n1/d0", member}})
 			wantKind(t, err, fault.Invalid, "group.members[1]: must be NODE or NODE/DEVICE, got")
 		}
+		_, err = w.SetGroup(w.admin, pools.Group{ID: "other", Tenants: []string{"default", "t9"}, Users: []string{"ann", "nobody", "No One"}})
+		wantKind(t, err, fault.Invalid, `group.tenant_ids[1]: there is no tenant "t9"`)
+		wantKind(t, err, fault.Invalid, `group.user_ids[1]: there is no user "nobody"`)
+		wantKind(t, err, fault.Invalid, `group.user_ids[2]: there is no user "No One"`)
+		_, err = w.SetGroup(w.admin, pools.Group{ID: "other", Tenants: []string{"biology"}, Users: []string{"ann"}})
+		wantKind(t, err, fault.Invalid, `group.user_ids[0]: user "ann" is of tenant default, which is not one of group.tenant_ids`)
+		_, err = w.SetGroup(w.admin, pools.Group{ID: "other", Tenants: []string{"default"}, Members: []string{"n1", "n9", "n1/d0", "n1/d9"}})
+		wantKind(t, err, fault.Invalid, `group.members[1]: there is no pool node "n9"`)
+		wantKind(t, err, fault.Invalid, `group.members[3]: pool node n1 has no device "d9"`)
+		// What was there and is gone does not keep from changing the rest.
+		n := w.node("n2", "A", "A")
+		w.group(pools.Group{ID: "other", Members: []string{"n2/d1"}})
+		n.Devices = n.Devices[:1]
+		n.report()
+		w.group(pools.Group{ID: "other", Members: []string{"n2/d1", "n2"}, MaxPriority: 1})
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"yunhe.dev/yunhe/internal/bus"
@@ -124,18 +125,59 @@ func (s *Service) DeleteSpec(ctx context.Context, id string) error {
 	})
 }
 
+// whose checks that there are the tenants and users of a group.
+func (s *Service) whose(ctx context.Context, g *Group) error {
+	var c core.Check
+	for i, t := range g.Tenants {
+		switch err := s.ids.CheckTenant(ctx, t); {
+		case fault.KindOf(err) == fault.NotFound:
+			c.Add(fmt.Sprintf("group.tenant_ids[%d]", i), "there is no tenant %q", t)
+		case err != nil:
+			return err
+		}
+	}
+	for i, id := range g.Users {
+		path := fmt.Sprintf("group.user_ids[%d]", i)
+		switch u, err := s.ids.GetUser(ctx, id); {
+		case fault.KindOf(err) == fault.NotFound, fault.KindOf(err) == fault.Invalid:
+			c.Add(path, "there is no user %q", clip(id))
+		case err != nil:
+			return err
+		case !slices.Contains(g.Tenants, u.TenantID):
+			c.Add(path, "user %q is of tenant %s, which is not one of group.tenant_ids", id, u.TenantID)
+		}
+	}
+	return c.Err()
+}
+
+// where checks that there are the nodes and devices of a group. What was in it may be
+// gone since.
+func (g *Group) where(was *Group, nodes []*Node) error {
+	var c core.Check
+	for i, member := range g.Members {
+		if was != nil && slices.Contains(was.Members, member) {
+			continue
+		}
+		path := fmt.Sprintf("group.members[%d]", i)
+		id, device, one := strings.Cut(member, "/")
+		n, err := findNode(nodes, id)
+		switch {
+		case err != nil:
+			c.Add(path, "there is no pool node %q", id)
+		case one && !slices.ContainsFunc(n.Devices, func(d *Device) bool { return d.ID == device }):
+			c.Add(path, "pool node %s has no device %q", id, device)
+		}
+	}
+	return c.Err()
+}
+
 // SetGroup makes or replaces a group. Slices it has stay as they are.
 func (s *Service) SetGroup(ctx context.Context, g Group) (*Group, error) {
 	if err := g.check(); err != nil {
 		return nil, err
 	}
-	for i, t := range g.Tenants {
-		if err := s.ids.CheckTenant(ctx, t); err != nil {
-			if fault.KindOf(err) == fault.NotFound {
-				return nil, fault.Fields(fault.Field{Path: fmt.Sprintf("group.tenant_ids[%d]", i), Problem: fmt.Sprintf("there is no tenant %q", t)})
-			}
-			return nil, err
-		}
+	if err := s.whose(ctx, &g); err != nil {
+		return nil, err
 	}
 	var out *Group
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
@@ -143,8 +185,18 @@ func (s *Service) SetGroup(ctx context.Context, g Group) (*Group, error) {
 		if err != nil {
 			return err
 		}
-		if len(all) >= maxGroups && !slices.ContainsFunc(all, func(x *Group) bool { return x.ID == g.ID }) {
+		var was *Group
+		if i := slices.IndexFunc(all, func(x *Group) bool { return x.ID == g.ID }); i >= 0 {
+			was = all[i]
+		} else if len(all) >= maxGroups {
 			return fault.New(fault.Exhausted, "there are %d groups of the pool, which is the most", maxGroups)
+		}
+		nodes, err := readNodes(ctx, tx, false)
+		if err != nil {
+			return err
+		}
+		if err := g.where(was, nodes); err != nil {
+			return err
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO pool_groups (group_id, tenants, users, members, compute_limit, memory_limit, max_priority, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 			ON CONFLICT (group_id) DO UPDATE SET tenants = $2, users = $3, members = $4, compute_limit = $5, memory_limit = $6, max_priority = $7, updated_at = $8`,
