@@ -58,7 +58,19 @@ func (f *fakePoolOps) ConfigurePoolNodes(_ context.Context, r *poolv1.ConfigureP
 	res := &poolv1.ListPoolComponentsResponse{}
 	for _, n := range f.nodes {
 		if slices.Contains(r.NodeIds, n.NodeId) {
-			n.Config, n.Generation = r.Config, n.Generation+1
+			if n.Config == nil {
+				n.Config = &poolv1.PoolConfig{}
+			}
+			if x := r.Change.LogLevel; x != nil {
+				n.Config.LogLevel = *x
+			}
+			if x := r.Change.IdleLimitSeconds; x != nil {
+				n.Config.IdleLimitSeconds = *x
+			}
+			if x := r.Change.RunLimitSeconds; x != nil {
+				n.Config.RunLimitSeconds = *x
+			}
+			n.Generation++
 			if n.Online {
 				n.AppliedGeneration = n.Generation
 			}

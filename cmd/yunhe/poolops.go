@@ -232,7 +232,7 @@ func poolComponentSetCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set NODE...", Short: "Configure the components of one node or several, while they run",
 		Long: `Configures nodes of the pool, all of them or none. What is not said stays as it
-is at the first of them. A node that is offline takes it when it is back.`,
+is at each of them. A node that is offline takes it when it is back.`,
 		Example: `  yunhe pool component set n1 --log-level debug
   yunhe pool component set --every-node --idle-limit 30m --run-limit 24h`,
 		Args: takes(0, 1000, "nodes of the platform's pool"),
@@ -247,41 +247,39 @@ is at the first of them. A node that is offline takes it when it is back.`,
 			if err != nil {
 				return err
 			}
-			all, err := a.poolOps.ListPoolComponents(cmd.Context(), &poolv1.ListPoolComponentsRequest{})
-			if err != nil {
-				return err
-			}
-			cfg := &poolv1.PoolConfig{}
-			for i := len(all.Nodes) - 1; i >= 0; i-- {
-				if n := all.Nodes[i]; everywhere {
-					args, cfg = append(args, n.NodeId), n.Config
-				} else if n.NodeId == args[0] {
-					cfg = n.Config
+			if everywhere {
+				all, err := a.poolOps.ListPoolComponents(cmd.Context(), &poolv1.ListPoolComponentsRequest{})
+				if err != nil {
+					return err
+				}
+				for _, n := range all.Nodes {
+					args = append(args, n.NodeId)
 				}
 			}
+			change := &poolv1.PoolConfigChange{}
 			flags := cmd.Flags()
 			if flags.Changed("log-level") {
 				n, err := enumFlag("--log-level", level, poolv1.LogLevel_value, "LOG_LEVEL_")
 				if err != nil {
 					return err
 				}
-				cfg.LogLevel = poolv1.LogLevel(n)
+				change.LogLevel = new(poolv1.LogLevel(n))
 			}
 			for _, x := range []struct {
 				flag  string
 				value time.Duration
-				to    *int64
-			}{{"idle-limit", idle, &cfg.IdleLimitSeconds}, {"run-limit", run, &cfg.RunLimitSeconds}} {
+				to    **int64
+			}{{"idle-limit", idle, &change.IdleLimitSeconds}, {"run-limit", run, &change.RunLimitSeconds}} {
 				if !flags.Changed(x.flag) {
 					continue
 				}
-				if *x.to = 0; x.value != 0 {
-					if *x.to, err = wholeSeconds("--"+x.flag, x.value); err != nil {
-						return err
-					}
+				seconds, err := wholeSeconds("--"+x.flag, x.value)
+				if err != nil {
+					return err
 				}
+				*x.to = &seconds
 			}
-			res, err := a.poolOps.ConfigurePoolNodes(cmd.Context(), &poolv1.ConfigurePoolNodesRequest{NodeIds: args, Config: cfg})
+			res, err := a.poolOps.ConfigurePoolNodes(cmd.Context(), &poolv1.ConfigurePoolNodesRequest{NodeIds: args, Change: change})
 			if err != nil {
 				return err
 			}

@@ -199,7 +199,7 @@ func (p *platform) example(m method) object {
 	case "yunhe.pool.v1.PoolOperationService":
 		put(o, object{"node_id": "n1", "node_ids": []any{"n1"}, "slice_id": "", "user_id": "", "text": "", "from": nil, "to": nil, "format": 1, "level": 0, "secret": strings.Repeat("00", 32), "entries": []any{}, "components": []any{},
 			"generation": 0, "problem": "", "wait_ms": 0, "program": "", "attempt": 0, "attempt_problem": "", "sha256": strings.Repeat("0a", 32), "version": "v1", "bytes": 1, "offset": 0, "content": "", "platform": false, "batch": 1,
-			"pause_seconds": 0, "patience_seconds": 10, "action": 1, "upgrade_id": "upg_1", "config": object{"log_level": 2, "idle_limit_seconds": 0, "run_limit_seconds": 0}, "language": "en", "page_token": "",
+			"pause_seconds": 0, "patience_seconds": 10, "action": 1, "upgrade_id": "upg_1", "config": object{"log_level": 2, "idle_limit_seconds": 0, "run_limit_seconds": 0}, "change": nil, "language": "en", "page_token": "",
 			"rule": object{"kind": 1, "enabled": true, "threshold": 15, "severity": 2, "updated_at": "2026-01-01T00:00:00Z"}})
 		if m.name() == "SetPoolAlarmRule" || m.name() == "ExportPoolReport" {
 			o["kind"] = 1
@@ -220,7 +220,7 @@ func poolExample(name string, o object) {
 	case "SetSliceSpec":
 		put(o, object{"spec_id": "s", "spec": object{"spec_id": "s", "compute_percent": 1, "memory_mib": 1, "weighted": false, "model": "", "price_fen": 0, "updated_at": "2026-01-01T00:00:00Z"}})
 	case "SetPoolGroup":
-		o["group"] = object{"group_id": "g", "tenant_ids": []any{"default"}, "user_ids": []any{}, "members": []any{"n1"}, "compute_limit_percent": 0, "memory_limit_mib": 0, "max_priority": 1, "updated_at": "2026-01-01T00:00:00Z",
+		o["group"] = object{"group_id": "g", "tenant_ids": []any{"default"}, "user_ids": []any{}, "members": []any{}, "compute_limit_percent": 0, "memory_limit_mib": 0, "max_priority": 1, "updated_at": "2026-01-01T00:00:00Z",
 			"compute_lent_percent": 0, "memory_lent_mib": 0, "slices": 0}
 	case "DeleteSliceSpec":
 		o["spec_id"] = "s"

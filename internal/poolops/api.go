@@ -94,10 +94,19 @@ func (h handler) ListPoolComponents(ctx context.Context, _ *poolv1.ListPoolCompo
 }
 
 func (h handler) ConfigurePoolNodes(ctx context.Context, r *poolv1.ConfigurePoolNodesRequest) (*poolv1.ListPoolComponentsResponse, error) {
-	if r.Config == nil {
-		return nil, fault.Fields(fault.Field{Path: "config", Problem: "is required"})
+	switch {
+	case r.Config == nil && r.Change == nil:
+		return nil, fault.Fields(fault.Field{Path: "config", Problem: "or change is required"})
+	case r.Config != nil && r.Change != nil:
+		return nil, fault.Fields(fault.Field{Path: "change", Problem: "is not given beside config"})
+	case r.Config != nil:
+		return h.components(h.s.Configure(ctx, r.NodeIds, Config{Level: logs.Level(r.Config.LogLevel), Idle: r.Config.IdleLimitSeconds, Run: r.Config.RunLimitSeconds}.Whole()))
 	}
-	return h.components(h.s.Configure(ctx, r.NodeIds, Config{Level: logs.Level(r.Config.LogLevel), Idle: r.Config.IdleLimitSeconds, Run: r.Config.RunLimitSeconds}))
+	x := ConfigChange{Idle: r.Change.IdleLimitSeconds, Run: r.Change.RunLimitSeconds}
+	if r.Change.LogLevel != nil {
+		x.Level = new(logs.Level(*r.Change.LogLevel))
+	}
+	return h.components(h.s.Configure(ctx, r.NodeIds, x))
 }
 
 func (h handler) components(list []*Components, err error) (*poolv1.ListPoolComponentsResponse, error) {

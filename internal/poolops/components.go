@@ -27,6 +27,52 @@ type Config struct {
 	Idle, Run int64      // seconds; 0: none
 }
 
+// ConfigChange is what of a configuration is set; what is nil stays.
+type ConfigChange struct {
+	Level     *logs.Level
+	Idle, Run *int64 // seconds
+
+	whole bool // it is all of a configuration
+}
+
+// Whole is the change by which a configuration replaces another.
+func (c Config) Whole() ConfigChange {
+	return ConfigChange{Level: &c.Level, Idle: &c.Idle, Run: &c.Run, whole: true}
+}
+
+func (x *ConfigChange) check(c *core.Check) {
+	path := map[bool]string{true: "config", false: "change"}[x.whole]
+	if x.Level == nil && x.Idle == nil && x.Run == nil {
+		c.Add(path, "must set log_level, idle_limit_seconds or run_limit_seconds")
+	}
+	if x.Level != nil {
+		c.Range(path+".log_level", int64(*x.Level), 0, int64(logs.Error))
+	}
+	if x.Idle != nil {
+		c.Range(path+".idle_limit_seconds", *x.Idle, 0, maxLimit)
+	}
+	if x.Run != nil {
+		c.Range(path+".run_limit_seconds", *x.Run, 0, maxLimit)
+	}
+}
+
+// of returns what becomes of a configuration.
+func (x *ConfigChange) of(c Config) Config {
+	if x.Level != nil {
+		c.Level = *x.Level
+	}
+	if x.Idle != nil {
+		c.Idle = *x.Idle
+	}
+	if x.Run != nil {
+		c.Run = *x.Run
+	}
+	if c.Level == 0 {
+		c.Level = logs.Info
+	}
+	return c
+}
+
 // Components are those of a node.
 type Components struct {
 	Node       string
@@ -309,7 +355,7 @@ func (s *Service) componentsTx(ctx context.Context, tx *db.Tx) (out []*Component
 
 // Configure configures the components of nodes, all of them or none, and returns
 // them. A node that has the configuration already keeps its generation.
-func (s *Service) Configure(ctx context.Context, ids []string, cfg Config) (out []*Components, err error) {
+func (s *Service) Configure(ctx context.Context, ids []string, change ConfigChange) (out []*Components, err error) {
 	var c core.Check
 	c.Range("node_ids", int64(len(ids)), 1, maxNodes)
 	for i, id := range ids[:min(len(ids), maxNodes)] {
@@ -317,14 +363,9 @@ func (s *Service) Configure(ctx context.Context, ids []string, cfg Config) (out 
 			c.Add(fmt.Sprintf("node_ids[%d]", i), "is given twice: %q", id)
 		}
 	}
-	c.Range("config.log_level", int64(cfg.Level), 0, int64(logs.Error))
-	c.Range("config.idle_limit_seconds", cfg.Idle, 0, maxLimit)
-	c.Range("config.run_limit_seconds", cfg.Run, 0, maxLimit)
+	change.check(&c)
 	if err := c.Err(); err != nil {
 		return nil, err
-	}
-	if cfg.Level == 0 {
-		cfg.Level = logs.Info
 	}
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		all, err := s.componentsTx(ctx, tx)
@@ -339,6 +380,7 @@ func (s *Service) Configure(ctx context.Context, ids []string, cfg Config) (out 
 		}
 		var changed []string
 		for _, x := range out {
+			cfg := change.of(x.Config)
 			if x.Config == cfg {
 				continue
 			}

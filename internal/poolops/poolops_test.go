@@ -293,14 +293,14 @@ func TestConfigure(t *testing.T) {
 			}
 		}()
 		want := poolops.Config{Level: logs.Debug, Idle: 60, Run: 3600}
-		if _, err := w.Configure(w.admin, []string{"n1", "n3"}, want); fault.KindOf(err) != fault.NotFound {
+		if _, err := w.Configure(w.admin, []string{"n1", "n3"}, want.Whole()); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("a node there is not: %v", err)
 		}
-		if _, err := w.Configure(w.admin, []string{"n1", "n1"}, poolops.Config{Level: 9, Idle: -1}); err == nil || !strings.Contains(err.Error(), "config.idle_limit_seconds") || !strings.Contains(err.Error(), "twice") {
+		if _, err := w.Configure(w.admin, []string{"n1", "n1"}, poolops.Config{Level: 9, Idle: -1}.Whole()); err == nil || !strings.Contains(err.Error(), "config.idle_limit_seconds") || !strings.Contains(err.Error(), "twice") {
 			t.Errorf("what is wrong is not named: %v", err)
 		}
 		for range 2 { // again changes nothing
-			list, err := w.Configure(w.admin, []string{"n1", "n2"}, want)
+			list, err := w.Configure(w.admin, []string{"n1", "n2"}, want.Whole())
 			must(t, err)
 			if len(list) != 2 || list[0].Generation != 1 || list[1].Config != want || list[1].Applied != 0 {
 				t.Errorf("got %+v %+v", *list[0], *list[1])
@@ -382,7 +382,7 @@ func TestRules(t *testing.T) {
 		w.clock.add(11 * time.Minute)
 		expect("refusals of long ago")
 		w.report("n1")
-		_, err = w.Configure(w.admin, []string{"n1"}, poolops.Config{Idle: 5})
+		_, err = w.Configure(w.admin, []string{"n1"}, poolops.Config{Idle: 5}.Whole())
 		must(t, err)
 		w.clock.add(2 * time.Minute)
 		expect("a configuration that is not taken", "pool/9/n1")
@@ -602,7 +602,7 @@ func TestConfiguredBefore(t *testing.T) {
 	t.Parallel()
 	each(t, func(w *world) {
 		w.join("n1")
-		_, err := w.Configure(w.admin, []string{"n1"}, poolops.Config{Idle: 5})
+		_, err := w.Configure(w.admin, []string{"n1"}, poolops.Config{Idle: 5}.Whole())
 		must(t, err)
 		got, generation := w.tell(w.Service, "n1", 7)
 		if got.Idle != 5 || generation <= 7 {
@@ -626,7 +626,7 @@ func TestJoinsAnew(t *testing.T) {
 		release := w.upload("v2", 10)
 		w.join("n1")
 		w.runs(w.Service, "n1", sumOf([]byte("first")), 0, "")
-		_, err := w.Configure(w.admin, []string{"n1"}, poolops.Config{Level: logs.Debug, Idle: 5})
+		_, err := w.Configure(w.admin, []string{"n1"}, poolops.Config{Level: logs.Debug, Idle: 5}.Whole())
 		must(t, err)
 		_, err = w.StartUpgrade(w.admin, poolops.Upgrade{Release: poolops.Release{Sum: release.Sum}, Patience: 60}, []string{"n1"}, false)
 		must(t, err)
@@ -654,6 +654,41 @@ func TestJoinsAnew(t *testing.T) {
 		}
 		if got := w.runs(w.Service, "n1", sumOf([]byte("first")), 0, ""); got.Release != nil || got.Config != (poolops.Config{}) {
 			t.Errorf("it is told %+v", got)
+		}
+	})
+}
+
+// What is not set of a configuration stays as it is at each node.
+func TestConfigureInPart(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.join("n1")
+		w.join("n2")
+		_, err := w.Configure(w.admin, []string{"n2"}, poolops.Config{Level: logs.Warn, Idle: 60}.Whole())
+		must(t, err)
+		configs := func(change poolops.ConfigChange) (out []poolops.Config) {
+			t.Helper()
+			list, err := w.Configure(w.admin, []string{"n1", "n2"}, change)
+			must(t, err)
+			for _, x := range list {
+				out = append(out, x.Config)
+			}
+			return out
+		}
+		if got := configs(poolops.ConfigChange{Run: new(int64(3600))}); !slices.Equal(got, []poolops.Config{{Level: logs.Info, Run: 3600}, {Level: logs.Warn, Idle: 60, Run: 3600}}) {
+			t.Errorf("with a limit they are %+v", got)
+		}
+		level := logs.Debug
+		if got := configs(poolops.ConfigChange{Level: &level, Run: new(int64(0))}); !slices.Equal(got, []poolops.Config{{Level: logs.Debug}, {Level: logs.Debug, Idle: 60}}) {
+			t.Errorf("with a level and no limit they are %+v", got)
+		}
+		_, err = w.Configure(w.admin, []string{"n1"}, poolops.ConfigChange{})
+		if err == nil || !strings.Contains(err.Error(), "change: must set log_level, idle_limit_seconds or run_limit_seconds") {
+			t.Errorf("nothing is set: %v", err)
+		}
+		_, err = w.Configure(w.admin, []string{"n1"}, poolops.ConfigChange{Idle: new(int64(-1))})
+		if err == nil || !strings.Contains(err.Error(), "change.idle_limit_seconds: must be between 0 and 31622400, got -1") {
+			t.Errorf("a limit below 0: %v", err)
 		}
 	})
 }

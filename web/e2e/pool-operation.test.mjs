@@ -129,6 +129,30 @@ describe("operation of the accelerator pool", { skip, timeout: 900_000 }, () => 
     await p.shot("pool-components");
   });
 
+  test("of nodes that differ only what is edited changes", async (t) => {
+    if (missing) return t.skip(missing);
+    await p.rest("POST", "/v1/pool/components/configure", { nodeIds: ["n2"], change: { idleLimitSeconds: 60 } });
+    await tab("Components");
+    await p.at("n2").getByText("idle limit").waitFor();
+    await page.getByRole("button", { name: "Configure 2 nodes" }).click();
+    const idle = p.dialog().getByLabel("End any task not used for so many seconds, 0: as asked");
+    assert.equal(await idle.getAttribute("placeholder"), "differs");
+    assert.equal(await idle.inputValue(), "");
+    await p.dialog().getByLabel("End any task after so many seconds, 0: as asked").fill("86400");
+    await p.shot("pool-configure");
+    await p.dialog().getByTestId("save").click();
+    await p.at("n2").getByText("3, taken").waitFor();
+    const { nodes } = await p.rest("GET", "/v1/pool/components");
+    const level = "LOG_LEVEL_DEBUG";
+    assert.deepEqual(
+      nodes.map((n) => n.config),
+      [
+        { logLevel: level, idleLimitSeconds: "0", runLimitSeconds: "86400" },
+        { logLevel: level, idleLimitSeconds: "60", runLimitSeconds: "86400" },
+      ],
+    );
+  });
+
   test("nodes are upgraded, the second when it is told to go on, and back", async (t) => {
     if (missing) return t.skip(missing);
     const other = join(p.dir, "yunhe-next"); // another program that does the same

@@ -4,6 +4,7 @@ import {
   LogLevel,
   PoolUpgrade_Node_State as NodeState,
   PoolAlarmRule_Kind,
+  type PoolNodeComponents,
   type PoolUse,
   PoolUpgrade_State as UpgradeState,
 } from "../gen/yunhe/pool/v1/operation_pb";
@@ -90,4 +91,35 @@ export function shares(u: PoolUse): { lent: number; busy: number; memory: number
     memory: of(Number(u.memoryLent), u.memoryThere),
     used: of(Number(u.memoryUsed), u.memoryThere),
   };
+}
+
+/** How nodes are configured; undefined: not alike. */
+export interface ConfigValues {
+  logLevel?: LogLevel | undefined;
+  idleLimitSeconds?: number | null | undefined;
+  runLimitSeconds?: number | null | undefined;
+}
+
+/** How nodes are configured, as far as that is alike. */
+export function configInCommon(nodes: PoolNodeComponents[]): ConfigValues {
+  function same<T>(of: (n: PoolNodeComponents) => T): T | undefined {
+    const [first, ...rest] = nodes.map(of);
+    return rest.every((x) => x === first) ? first : undefined;
+  }
+  return {
+    logLevel: same((n) => n.config?.logLevel || LogLevel.INFO),
+    idleLimitSeconds: same((n) => Number(n.config?.idleLimitSeconds ?? 0n)),
+    runLimitSeconds: same((n) => Number(n.config?.runLimitSeconds ?? 0n)),
+  };
+}
+
+/** What was edited, undefined: nothing. A limit that is empty is none, or, if it was not alike, not edited. */
+export function configChange(was: ConfigValues, now: ConfigValues) {
+  const change: { logLevel?: LogLevel; idleLimitSeconds?: bigint; runLimitSeconds?: bigint } = {};
+  if (now.logLevel !== undefined && now.logLevel !== was.logLevel) change.logLevel = now.logLevel;
+  for (const field of ["idleLimitSeconds", "runLimitSeconds"] as const) {
+    const seconds = now[field] ?? (was[field] === undefined ? undefined : 0);
+    if (seconds !== undefined && seconds !== was[field]) change[field] = BigInt(seconds);
+  }
+  return Object.keys(change).length > 0 ? change : undefined;
 }

@@ -196,7 +196,7 @@ func (x PoolUpgrade_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolUpgrade_State.Descriptor instead.
 func (PoolUpgrade_State) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{12, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{13, 0}
 }
 
 type PoolUpgrade_Node_State int32
@@ -257,7 +257,7 @@ func (x PoolUpgrade_Node_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolUpgrade_Node_State.Descriptor instead.
 func (PoolUpgrade_Node_State) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{12, 0, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{13, 0, 0}
 }
 
 type ChangePoolUpgradeRequest_Action int32
@@ -309,7 +309,7 @@ func (x ChangePoolUpgradeRequest_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangePoolUpgradeRequest_Action.Descriptor instead.
 func (ChangePoolUpgradeRequest_Action) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{15, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type ExportPoolLogsRequest_Format int32
@@ -362,7 +362,7 @@ func (x ExportPoolLogsRequest_Format) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExportPoolLogsRequest_Format.Descriptor instead.
 func (ExportPoolLogsRequest_Format) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{19, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{20, 0}
 }
 
 type PoolAlarmRule_Kind int32
@@ -449,7 +449,7 @@ func (x PoolAlarmRule_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PoolAlarmRule_Kind.Descriptor instead.
 func (PoolAlarmRule_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{25, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{26, 0}
 }
 
 type ExportPoolReportRequest_Kind int32
@@ -504,7 +504,7 @@ func (x ExportPoolReportRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExportPoolReportRequest_Kind.Descriptor instead.
 func (ExportPoolReportRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{34, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{35, 0}
 }
 
 type ExportPoolReportRequest_Format int32
@@ -556,7 +556,7 @@ func (x ExportPoolReportRequest_Format) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExportPoolReportRequest_Format.Descriptor instead.
 func (ExportPoolReportRequest_Format) EnumDescriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{34, 1}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{35, 1}
 }
 
 type PoolComponent struct {
@@ -685,6 +685,67 @@ func (x *PoolConfig) GetRunLimitSeconds() int64 {
 	return 0
 }
 
+// What of a PoolConfig is set; what is not there stays.
+type PoolConfigChange struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	LogLevel         *LogLevel              `protobuf:"varint,1,opt,name=log_level,json=logLevel,proto3,enum=yunhe.pool.v1.LogLevel,oneof" json:"log_level,omitempty"`
+	IdleLimitSeconds *int64                 `protobuf:"varint,2,opt,name=idle_limit_seconds,json=idleLimitSeconds,proto3,oneof" json:"idle_limit_seconds,omitempty"`
+	RunLimitSeconds  *int64                 `protobuf:"varint,3,opt,name=run_limit_seconds,json=runLimitSeconds,proto3,oneof" json:"run_limit_seconds,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *PoolConfigChange) Reset() {
+	*x = PoolConfigChange{}
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolConfigChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolConfigChange) ProtoMessage() {}
+
+func (x *PoolConfigChange) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolConfigChange.ProtoReflect.Descriptor instead.
+func (*PoolConfigChange) Descriptor() ([]byte, []int) {
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PoolConfigChange) GetLogLevel() LogLevel {
+	if x != nil && x.LogLevel != nil {
+		return *x.LogLevel
+	}
+	return LogLevel_LOG_LEVEL_UNSPECIFIED
+}
+
+func (x *PoolConfigChange) GetIdleLimitSeconds() int64 {
+	if x != nil && x.IdleLimitSeconds != nil {
+		return *x.IdleLimitSeconds
+	}
+	return 0
+}
+
+func (x *PoolConfigChange) GetRunLimitSeconds() int64 {
+	if x != nil && x.RunLimitSeconds != nil {
+		return *x.RunLimitSeconds
+	}
+	return 0
+}
+
 type TellNodeRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -710,7 +771,7 @@ type TellNodeRequest struct {
 
 func (x *TellNodeRequest) Reset() {
 	*x = TellNodeRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[2]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +783,7 @@ func (x *TellNodeRequest) String() string {
 func (*TellNodeRequest) ProtoMessage() {}
 
 func (x *TellNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[2]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +796,7 @@ func (x *TellNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellNodeRequest.ProtoReflect.Descriptor instead.
 func (*TellNodeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{2}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TellNodeRequest) GetNodeId() string {
@@ -822,7 +883,7 @@ type TellNodeResponse struct {
 
 func (x *TellNodeResponse) Reset() {
 	*x = TellNodeResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[3]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +895,7 @@ func (x *TellNodeResponse) String() string {
 func (*TellNodeResponse) ProtoMessage() {}
 
 func (x *TellNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[3]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +908,7 @@ func (x *TellNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellNodeResponse.ProtoReflect.Descriptor instead.
 func (*TellNodeResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{3}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TellNodeResponse) GetConfig() *PoolConfig {
@@ -891,7 +952,7 @@ type PoolRelease struct {
 
 func (x *PoolRelease) Reset() {
 	*x = PoolRelease{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[4]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +964,7 @@ func (x *PoolRelease) String() string {
 func (*PoolRelease) ProtoMessage() {}
 
 func (x *PoolRelease) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[4]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +977,7 @@ func (x *PoolRelease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolRelease.ProtoReflect.Descriptor instead.
 func (*PoolRelease) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{4}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PoolRelease) GetSha256() string {
@@ -965,7 +1026,7 @@ type UploadPoolReleaseRequest struct {
 
 func (x *UploadPoolReleaseRequest) Reset() {
 	*x = UploadPoolReleaseRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[5]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1038,7 @@ func (x *UploadPoolReleaseRequest) String() string {
 func (*UploadPoolReleaseRequest) ProtoMessage() {}
 
 func (x *UploadPoolReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[5]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1051,7 @@ func (x *UploadPoolReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadPoolReleaseRequest.ProtoReflect.Descriptor instead.
 func (*UploadPoolReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{5}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UploadPoolReleaseRequest) GetSha256() string {
@@ -1040,7 +1101,7 @@ type UploadPoolReleaseResponse struct {
 
 func (x *UploadPoolReleaseResponse) Reset() {
 	*x = UploadPoolReleaseResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[6]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1113,7 @@ func (x *UploadPoolReleaseResponse) String() string {
 func (*UploadPoolReleaseResponse) ProtoMessage() {}
 
 func (x *UploadPoolReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[6]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1126,7 @@ func (x *UploadPoolReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadPoolReleaseResponse.ProtoReflect.Descriptor instead.
 func (*UploadPoolReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{6}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UploadPoolReleaseResponse) GetReceived() int64 {
@@ -1090,7 +1151,7 @@ type ListPoolReleasesRequest struct {
 
 func (x *ListPoolReleasesRequest) Reset() {
 	*x = ListPoolReleasesRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[7]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1163,7 @@ func (x *ListPoolReleasesRequest) String() string {
 func (*ListPoolReleasesRequest) ProtoMessage() {}
 
 func (x *ListPoolReleasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[7]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1176,7 @@ func (x *ListPoolReleasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolReleasesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolReleasesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{7}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{8}
 }
 
 type ListPoolReleasesResponse struct {
@@ -1127,7 +1188,7 @@ type ListPoolReleasesResponse struct {
 
 func (x *ListPoolReleasesResponse) Reset() {
 	*x = ListPoolReleasesResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[8]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1200,7 @@ func (x *ListPoolReleasesResponse) String() string {
 func (*ListPoolReleasesResponse) ProtoMessage() {}
 
 func (x *ListPoolReleasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[8]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1213,7 @@ func (x *ListPoolReleasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolReleasesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolReleasesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{8}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListPoolReleasesResponse) GetReleases() []*PoolRelease {
@@ -1174,7 +1235,7 @@ type FetchPoolReleaseRequest struct {
 
 func (x *FetchPoolReleaseRequest) Reset() {
 	*x = FetchPoolReleaseRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[9]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1247,7 @@ func (x *FetchPoolReleaseRequest) String() string {
 func (*FetchPoolReleaseRequest) ProtoMessage() {}
 
 func (x *FetchPoolReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[9]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1260,7 @@ func (x *FetchPoolReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchPoolReleaseRequest.ProtoReflect.Descriptor instead.
 func (*FetchPoolReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{9}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FetchPoolReleaseRequest) GetNodeId() string {
@@ -1240,7 +1301,7 @@ type FetchPoolReleaseResponse struct {
 
 func (x *FetchPoolReleaseResponse) Reset() {
 	*x = FetchPoolReleaseResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[10]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1313,7 @@ func (x *FetchPoolReleaseResponse) String() string {
 func (*FetchPoolReleaseResponse) ProtoMessage() {}
 
 func (x *FetchPoolReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[10]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1326,7 @@ func (x *FetchPoolReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchPoolReleaseResponse.ProtoReflect.Descriptor instead.
 func (*FetchPoolReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{10}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FetchPoolReleaseResponse) GetContent() []byte {
@@ -1300,7 +1361,7 @@ type StartPoolUpgradeRequest struct {
 
 func (x *StartPoolUpgradeRequest) Reset() {
 	*x = StartPoolUpgradeRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[11]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1373,7 @@ func (x *StartPoolUpgradeRequest) String() string {
 func (*StartPoolUpgradeRequest) ProtoMessage() {}
 
 func (x *StartPoolUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[11]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1386,7 @@ func (x *StartPoolUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartPoolUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*StartPoolUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{11}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StartPoolUpgradeRequest) GetSha256() string {
@@ -1406,7 +1467,7 @@ type PoolUpgrade struct {
 
 func (x *PoolUpgrade) Reset() {
 	*x = PoolUpgrade{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[12]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1479,7 @@ func (x *PoolUpgrade) String() string {
 func (*PoolUpgrade) ProtoMessage() {}
 
 func (x *PoolUpgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[12]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1492,7 @@ func (x *PoolUpgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUpgrade.ProtoReflect.Descriptor instead.
 func (*PoolUpgrade) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{12}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PoolUpgrade) GetUpgradeId() string {
@@ -1533,7 +1594,7 @@ type ListPoolUpgradesRequest struct {
 
 func (x *ListPoolUpgradesRequest) Reset() {
 	*x = ListPoolUpgradesRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[13]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1606,7 @@ func (x *ListPoolUpgradesRequest) String() string {
 func (*ListPoolUpgradesRequest) ProtoMessage() {}
 
 func (x *ListPoolUpgradesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[13]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1619,7 @@ func (x *ListPoolUpgradesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolUpgradesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolUpgradesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{13}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{14}
 }
 
 type ListPoolUpgradesResponse struct {
@@ -1570,7 +1631,7 @@ type ListPoolUpgradesResponse struct {
 
 func (x *ListPoolUpgradesResponse) Reset() {
 	*x = ListPoolUpgradesResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[14]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1643,7 @@ func (x *ListPoolUpgradesResponse) String() string {
 func (*ListPoolUpgradesResponse) ProtoMessage() {}
 
 func (x *ListPoolUpgradesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[14]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1656,7 @@ func (x *ListPoolUpgradesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolUpgradesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolUpgradesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{14}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListPoolUpgradesResponse) GetUpgrades() []*PoolUpgrade {
@@ -1615,7 +1676,7 @@ type ChangePoolUpgradeRequest struct {
 
 func (x *ChangePoolUpgradeRequest) Reset() {
 	*x = ChangePoolUpgradeRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[15]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1688,7 @@ func (x *ChangePoolUpgradeRequest) String() string {
 func (*ChangePoolUpgradeRequest) ProtoMessage() {}
 
 func (x *ChangePoolUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[15]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1701,7 @@ func (x *ChangePoolUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePoolUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*ChangePoolUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{15}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChangePoolUpgradeRequest) GetUpgradeId() string {
@@ -1679,7 +1740,7 @@ type PoolLogEntry struct {
 
 func (x *PoolLogEntry) Reset() {
 	*x = PoolLogEntry{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[16]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1752,7 @@ func (x *PoolLogEntry) String() string {
 func (*PoolLogEntry) ProtoMessage() {}
 
 func (x *PoolLogEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[16]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1765,7 @@ func (x *PoolLogEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolLogEntry.ProtoReflect.Descriptor instead.
 func (*PoolLogEntry) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{16}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PoolLogEntry) GetLogId() string {
@@ -1813,7 +1874,7 @@ type SearchPoolLogsRequest struct {
 
 func (x *SearchPoolLogsRequest) Reset() {
 	*x = SearchPoolLogsRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[17]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1886,7 @@ func (x *SearchPoolLogsRequest) String() string {
 func (*SearchPoolLogsRequest) ProtoMessage() {}
 
 func (x *SearchPoolLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[17]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1899,7 @@ func (x *SearchPoolLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchPoolLogsRequest.ProtoReflect.Descriptor instead.
 func (*SearchPoolLogsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{17}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SearchPoolLogsRequest) GetPageSize() int32 {
@@ -1915,7 +1976,7 @@ type SearchPoolLogsResponse struct {
 
 func (x *SearchPoolLogsResponse) Reset() {
 	*x = SearchPoolLogsResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[18]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +1988,7 @@ func (x *SearchPoolLogsResponse) String() string {
 func (*SearchPoolLogsResponse) ProtoMessage() {}
 
 func (x *SearchPoolLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[18]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2001,7 @@ func (x *SearchPoolLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchPoolLogsResponse.ProtoReflect.Descriptor instead.
 func (*SearchPoolLogsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{18}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SearchPoolLogsResponse) GetEntries() []*PoolLogEntry {
@@ -1973,7 +2034,7 @@ type ExportPoolLogsRequest struct {
 
 func (x *ExportPoolLogsRequest) Reset() {
 	*x = ExportPoolLogsRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[19]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2046,7 @@ func (x *ExportPoolLogsRequest) String() string {
 func (*ExportPoolLogsRequest) ProtoMessage() {}
 
 func (x *ExportPoolLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[19]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2059,7 @@ func (x *ExportPoolLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportPoolLogsRequest.ProtoReflect.Descriptor instead.
 func (*ExportPoolLogsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{19}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExportPoolLogsRequest) GetFormat() ExportPoolLogsRequest_Format {
@@ -2069,7 +2130,7 @@ type PoolFile struct {
 
 func (x *PoolFile) Reset() {
 	*x = PoolFile{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[20]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2142,7 @@ func (x *PoolFile) String() string {
 func (*PoolFile) ProtoMessage() {}
 
 func (x *PoolFile) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[20]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2155,7 @@ func (x *PoolFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolFile.ProtoReflect.Descriptor instead.
 func (*PoolFile) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{20}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PoolFile) GetName() string {
@@ -2138,7 +2199,7 @@ type PoolNodeComponents struct {
 
 func (x *PoolNodeComponents) Reset() {
 	*x = PoolNodeComponents{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[21]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2211,7 @@ func (x *PoolNodeComponents) String() string {
 func (*PoolNodeComponents) ProtoMessage() {}
 
 func (x *PoolNodeComponents) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[21]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2224,7 @@ func (x *PoolNodeComponents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolNodeComponents.ProtoReflect.Descriptor instead.
 func (*PoolNodeComponents) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PoolNodeComponents) GetNodeId() string {
@@ -2230,7 +2291,7 @@ type ListPoolComponentsRequest struct {
 
 func (x *ListPoolComponentsRequest) Reset() {
 	*x = ListPoolComponentsRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[22]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2303,7 @@ func (x *ListPoolComponentsRequest) String() string {
 func (*ListPoolComponentsRequest) ProtoMessage() {}
 
 func (x *ListPoolComponentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[22]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2316,7 @@ func (x *ListPoolComponentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolComponentsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolComponentsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{23}
 }
 
 type ListPoolComponentsResponse struct {
@@ -2269,7 +2330,7 @@ type ListPoolComponentsResponse struct {
 
 func (x *ListPoolComponentsResponse) Reset() {
 	*x = ListPoolComponentsResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[23]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2342,7 @@ func (x *ListPoolComponentsResponse) String() string {
 func (*ListPoolComponentsResponse) ProtoMessage() {}
 
 func (x *ListPoolComponentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[23]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2355,7 @@ func (x *ListPoolComponentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolComponentsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolComponentsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListPoolComponentsResponse) GetNodes() []*PoolNodeComponents {
@@ -2315,15 +2376,17 @@ type ConfigurePoolNodesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1000.
 	NodeIds []string `protobuf:"bytes,1,rep,name=node_ids,json=nodeIds,proto3" json:"node_ids,omitempty"`
-	// Replaces the configuration.
-	Config        *PoolConfig `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
+	// Replaces the configuration. One of config and change is required.
+	Config *PoolConfig `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
+	// What is set of the configuration; the rest stays as it is at each node.
+	Change        *PoolConfigChange `protobuf:"bytes,3,opt,name=change,proto3" json:"change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ConfigurePoolNodesRequest) Reset() {
 	*x = ConfigurePoolNodesRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[24]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2398,7 @@ func (x *ConfigurePoolNodesRequest) String() string {
 func (*ConfigurePoolNodesRequest) ProtoMessage() {}
 
 func (x *ConfigurePoolNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[24]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2411,7 @@ func (x *ConfigurePoolNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigurePoolNodesRequest.ProtoReflect.Descriptor instead.
 func (*ConfigurePoolNodesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ConfigurePoolNodesRequest) GetNodeIds() []string {
@@ -2361,6 +2424,13 @@ func (x *ConfigurePoolNodesRequest) GetNodeIds() []string {
 func (x *ConfigurePoolNodesRequest) GetConfig() *PoolConfig {
 	if x != nil {
 		return x.Config
+	}
+	return nil
+}
+
+func (x *ConfigurePoolNodesRequest) GetChange() *PoolConfigChange {
+	if x != nil {
+		return x.Change
 	}
 	return nil
 }
@@ -2380,7 +2450,7 @@ type PoolAlarmRule struct {
 
 func (x *PoolAlarmRule) Reset() {
 	*x = PoolAlarmRule{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[25]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2462,7 @@ func (x *PoolAlarmRule) String() string {
 func (*PoolAlarmRule) ProtoMessage() {}
 
 func (x *PoolAlarmRule) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[25]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2475,7 @@ func (x *PoolAlarmRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolAlarmRule.ProtoReflect.Descriptor instead.
 func (*PoolAlarmRule) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PoolAlarmRule) GetKind() PoolAlarmRule_Kind {
@@ -2451,7 +2521,7 @@ type ListPoolAlarmRulesRequest struct {
 
 func (x *ListPoolAlarmRulesRequest) Reset() {
 	*x = ListPoolAlarmRulesRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[26]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2463,7 +2533,7 @@ func (x *ListPoolAlarmRulesRequest) String() string {
 func (*ListPoolAlarmRulesRequest) ProtoMessage() {}
 
 func (x *ListPoolAlarmRulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[26]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2476,7 +2546,7 @@ func (x *ListPoolAlarmRulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolAlarmRulesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolAlarmRulesRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{27}
 }
 
 type ListPoolAlarmRulesResponse struct {
@@ -2488,7 +2558,7 @@ type ListPoolAlarmRulesResponse struct {
 
 func (x *ListPoolAlarmRulesResponse) Reset() {
 	*x = ListPoolAlarmRulesResponse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[27]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2570,7 @@ func (x *ListPoolAlarmRulesResponse) String() string {
 func (*ListPoolAlarmRulesResponse) ProtoMessage() {}
 
 func (x *ListPoolAlarmRulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[27]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2583,7 @@ func (x *ListPoolAlarmRulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolAlarmRulesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolAlarmRulesResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListPoolAlarmRulesResponse) GetRules() []*PoolAlarmRule {
@@ -2533,7 +2603,7 @@ type SetPoolAlarmRuleRequest struct {
 
 func (x *SetPoolAlarmRuleRequest) Reset() {
 	*x = SetPoolAlarmRuleRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[28]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2615,7 @@ func (x *SetPoolAlarmRuleRequest) String() string {
 func (*SetPoolAlarmRuleRequest) ProtoMessage() {}
 
 func (x *SetPoolAlarmRuleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[28]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2628,7 @@ func (x *SetPoolAlarmRuleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPoolAlarmRuleRequest.ProtoReflect.Descriptor instead.
 func (*SetPoolAlarmRuleRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetPoolAlarmRuleRequest) GetKind() PoolAlarmRule_Kind {
@@ -2587,7 +2657,7 @@ type GetPoolStatisticsRequest struct {
 
 func (x *GetPoolStatisticsRequest) Reset() {
 	*x = GetPoolStatisticsRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[29]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2669,7 @@ func (x *GetPoolStatisticsRequest) String() string {
 func (*GetPoolStatisticsRequest) ProtoMessage() {}
 
 func (x *GetPoolStatisticsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[29]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2682,7 @@ func (x *GetPoolStatisticsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolStatisticsRequest.ProtoReflect.Descriptor instead.
 func (*GetPoolStatisticsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetPoolStatisticsRequest) GetFrom() *timestamppb.Timestamp {
@@ -2655,7 +2725,7 @@ type PoolUse struct {
 
 func (x *PoolUse) Reset() {
 	*x = PoolUse{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[30]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2737,7 @@ func (x *PoolUse) String() string {
 func (*PoolUse) ProtoMessage() {}
 
 func (x *PoolUse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[30]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2750,7 @@ func (x *PoolUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
 func (*PoolUse) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PoolUse) GetName() string {
@@ -2770,7 +2840,7 @@ type PoolQueueing struct {
 
 func (x *PoolQueueing) Reset() {
 	*x = PoolQueueing{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[31]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +2852,7 @@ func (x *PoolQueueing) String() string {
 func (*PoolQueueing) ProtoMessage() {}
 
 func (x *PoolQueueing) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[31]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +2865,7 @@ func (x *PoolQueueing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolQueueing.ProtoReflect.Descriptor instead.
 func (*PoolQueueing) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PoolQueueing) GetGroupId() string {
@@ -2857,7 +2927,7 @@ type PoolReason struct {
 
 func (x *PoolReason) Reset() {
 	*x = PoolReason{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[32]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +2939,7 @@ func (x *PoolReason) String() string {
 func (*PoolReason) ProtoMessage() {}
 
 func (x *PoolReason) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[32]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +2952,7 @@ func (x *PoolReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolReason.ProtoReflect.Descriptor instead.
 func (*PoolReason) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PoolReason) GetReason() string {
@@ -2918,7 +2988,7 @@ type PoolStatistics struct {
 
 func (x *PoolStatistics) Reset() {
 	*x = PoolStatistics{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[33]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +3000,7 @@ func (x *PoolStatistics) String() string {
 func (*PoolStatistics) ProtoMessage() {}
 
 func (x *PoolStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[33]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3013,7 @@ func (x *PoolStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolStatistics.ProtoReflect.Descriptor instead.
 func (*PoolStatistics) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PoolStatistics) GetFrom() *timestamppb.Timestamp {
@@ -3016,7 +3086,7 @@ type ExportPoolReportRequest struct {
 
 func (x *ExportPoolReportRequest) Reset() {
 	*x = ExportPoolReportRequest{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[34]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3098,7 @@ func (x *ExportPoolReportRequest) String() string {
 func (*ExportPoolReportRequest) ProtoMessage() {}
 
 func (x *ExportPoolReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[34]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3111,7 @@ func (x *ExportPoolReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportPoolReportRequest.ProtoReflect.Descriptor instead.
 func (*ExportPoolReportRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExportPoolReportRequest) GetKind() ExportPoolReportRequest_Kind {
@@ -3097,7 +3167,7 @@ type TellNodeRequest_Entry struct {
 
 func (x *TellNodeRequest_Entry) Reset() {
 	*x = TellNodeRequest_Entry{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[35]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3179,7 @@ func (x *TellNodeRequest_Entry) String() string {
 func (*TellNodeRequest_Entry) ProtoMessage() {}
 
 func (x *TellNodeRequest_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[35]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3192,7 @@ func (x *TellNodeRequest_Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TellNodeRequest_Entry.ProtoReflect.Descriptor instead.
 func (*TellNodeRequest_Entry) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{2, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{3, 0}
 }
 
 func (x *TellNodeRequest_Entry) GetSequence() int64 {
@@ -3191,7 +3261,7 @@ type PoolUpgrade_Node struct {
 
 func (x *PoolUpgrade_Node) Reset() {
 	*x = PoolUpgrade_Node{}
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[36]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3273,7 @@ func (x *PoolUpgrade_Node) String() string {
 func (*PoolUpgrade_Node) ProtoMessage() {}
 
 func (x *PoolUpgrade_Node) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[36]
+	mi := &file_yunhe_pool_v1_operation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3286,7 @@ func (x *PoolUpgrade_Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUpgrade_Node.ProtoReflect.Descriptor instead.
 func (*PoolUpgrade_Node) Descriptor() ([]byte, []int) {
-	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{12, 0}
+	return file_yunhe_pool_v1_operation_proto_rawDescGZIP(), []int{13, 0}
 }
 
 func (x *PoolUpgrade_Node) GetNodeId() string {
@@ -3286,7 +3356,15 @@ const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
 	"PoolConfig\x124\n" +
 	"\tlog_level\x18\x01 \x01(\x0e2\x17.yunhe.pool.v1.LogLevelR\blogLevel\x12,\n" +
 	"\x12idle_limit_seconds\x18\x02 \x01(\x03R\x10idleLimitSeconds\x12*\n" +
-	"\x11run_limit_seconds\x18\x03 \x01(\x03R\x0frunLimitSeconds\"\xdd\x04\n" +
+	"\x11run_limit_seconds\x18\x03 \x01(\x03R\x0frunLimitSeconds\"\xec\x01\n" +
+	"\x10PoolConfigChange\x129\n" +
+	"\tlog_level\x18\x01 \x01(\x0e2\x17.yunhe.pool.v1.LogLevelH\x00R\blogLevel\x88\x01\x01\x121\n" +
+	"\x12idle_limit_seconds\x18\x02 \x01(\x03H\x01R\x10idleLimitSeconds\x88\x01\x01\x12/\n" +
+	"\x11run_limit_seconds\x18\x03 \x01(\x03H\x02R\x0frunLimitSeconds\x88\x01\x01B\f\n" +
+	"\n" +
+	"_log_levelB\x15\n" +
+	"\x13_idle_limit_secondsB\x14\n" +
+	"\x12_run_limit_seconds\"\xdd\x04\n" +
 	"\x0fTellNodeRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12>\n" +
@@ -3472,10 +3550,11 @@ const file_yunhe_pool_v1_operation_proto_rawDesc = "" +
 	"\x19ListPoolComponentsRequest\"\x80\x01\n" +
 	"\x1aListPoolComponentsResponse\x127\n" +
 	"\x05nodes\x18\x01 \x03(\v2!.yunhe.pool.v1.PoolNodeComponentsR\x05nodes\x12)\n" +
-	"\x10platform_version\x18\x02 \x01(\tR\x0fplatformVersion\"i\n" +
+	"\x10platform_version\x18\x02 \x01(\tR\x0fplatformVersion\"\xa2\x01\n" +
 	"\x19ConfigurePoolNodesRequest\x12\x19\n" +
 	"\bnode_ids\x18\x01 \x03(\tR\anodeIds\x121\n" +
-	"\x06config\x18\x02 \x01(\v2\x19.yunhe.pool.v1.PoolConfigR\x06config\"\xed\x03\n" +
+	"\x06config\x18\x02 \x01(\v2\x19.yunhe.pool.v1.PoolConfigR\x06config\x127\n" +
+	"\x06change\x18\x03 \x01(\v2\x1f.yunhe.pool.v1.PoolConfigChangeR\x06change\"\xed\x03\n" +
 	"\rPoolAlarmRule\x125\n" +
 	"\x04kind\x18\x01 \x01(\x0e2!.yunhe.pool.v1.PoolAlarmRule.KindR\x04kind\x12\x18\n" +
 	"\aenabled\x18\x02 \x01(\bR\aenabled\x12\x1c\n" +
@@ -3597,7 +3676,7 @@ func file_yunhe_pool_v1_operation_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_pool_v1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_yunhe_pool_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_yunhe_pool_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_yunhe_pool_v1_operation_proto_goTypes = []any{
 	(LogLevel)(0),                        // 0: yunhe.pool.v1.LogLevel
 	(PoolComponent_Kind)(0),              // 1: yunhe.pool.v1.PoolComponent.Kind
@@ -3610,134 +3689,137 @@ var file_yunhe_pool_v1_operation_proto_goTypes = []any{
 	(ExportPoolReportRequest_Format)(0),  // 8: yunhe.pool.v1.ExportPoolReportRequest.Format
 	(*PoolComponent)(nil),                // 9: yunhe.pool.v1.PoolComponent
 	(*PoolConfig)(nil),                   // 10: yunhe.pool.v1.PoolConfig
-	(*TellNodeRequest)(nil),              // 11: yunhe.pool.v1.TellNodeRequest
-	(*TellNodeResponse)(nil),             // 12: yunhe.pool.v1.TellNodeResponse
-	(*PoolRelease)(nil),                  // 13: yunhe.pool.v1.PoolRelease
-	(*UploadPoolReleaseRequest)(nil),     // 14: yunhe.pool.v1.UploadPoolReleaseRequest
-	(*UploadPoolReleaseResponse)(nil),    // 15: yunhe.pool.v1.UploadPoolReleaseResponse
-	(*ListPoolReleasesRequest)(nil),      // 16: yunhe.pool.v1.ListPoolReleasesRequest
-	(*ListPoolReleasesResponse)(nil),     // 17: yunhe.pool.v1.ListPoolReleasesResponse
-	(*FetchPoolReleaseRequest)(nil),      // 18: yunhe.pool.v1.FetchPoolReleaseRequest
-	(*FetchPoolReleaseResponse)(nil),     // 19: yunhe.pool.v1.FetchPoolReleaseResponse
-	(*StartPoolUpgradeRequest)(nil),      // 20: yunhe.pool.v1.StartPoolUpgradeRequest
-	(*PoolUpgrade)(nil),                  // 21: yunhe.pool.v1.PoolUpgrade
-	(*ListPoolUpgradesRequest)(nil),      // 22: yunhe.pool.v1.ListPoolUpgradesRequest
-	(*ListPoolUpgradesResponse)(nil),     // 23: yunhe.pool.v1.ListPoolUpgradesResponse
-	(*ChangePoolUpgradeRequest)(nil),     // 24: yunhe.pool.v1.ChangePoolUpgradeRequest
-	(*PoolLogEntry)(nil),                 // 25: yunhe.pool.v1.PoolLogEntry
-	(*SearchPoolLogsRequest)(nil),        // 26: yunhe.pool.v1.SearchPoolLogsRequest
-	(*SearchPoolLogsResponse)(nil),       // 27: yunhe.pool.v1.SearchPoolLogsResponse
-	(*ExportPoolLogsRequest)(nil),        // 28: yunhe.pool.v1.ExportPoolLogsRequest
-	(*PoolFile)(nil),                     // 29: yunhe.pool.v1.PoolFile
-	(*PoolNodeComponents)(nil),           // 30: yunhe.pool.v1.PoolNodeComponents
-	(*ListPoolComponentsRequest)(nil),    // 31: yunhe.pool.v1.ListPoolComponentsRequest
-	(*ListPoolComponentsResponse)(nil),   // 32: yunhe.pool.v1.ListPoolComponentsResponse
-	(*ConfigurePoolNodesRequest)(nil),    // 33: yunhe.pool.v1.ConfigurePoolNodesRequest
-	(*PoolAlarmRule)(nil),                // 34: yunhe.pool.v1.PoolAlarmRule
-	(*ListPoolAlarmRulesRequest)(nil),    // 35: yunhe.pool.v1.ListPoolAlarmRulesRequest
-	(*ListPoolAlarmRulesResponse)(nil),   // 36: yunhe.pool.v1.ListPoolAlarmRulesResponse
-	(*SetPoolAlarmRuleRequest)(nil),      // 37: yunhe.pool.v1.SetPoolAlarmRuleRequest
-	(*GetPoolStatisticsRequest)(nil),     // 38: yunhe.pool.v1.GetPoolStatisticsRequest
-	(*PoolUse)(nil),                      // 39: yunhe.pool.v1.PoolUse
-	(*PoolQueueing)(nil),                 // 40: yunhe.pool.v1.PoolQueueing
-	(*PoolReason)(nil),                   // 41: yunhe.pool.v1.PoolReason
-	(*PoolStatistics)(nil),               // 42: yunhe.pool.v1.PoolStatistics
-	(*ExportPoolReportRequest)(nil),      // 43: yunhe.pool.v1.ExportPoolReportRequest
-	(*TellNodeRequest_Entry)(nil),        // 44: yunhe.pool.v1.TellNodeRequest.Entry
-	(*PoolUpgrade_Node)(nil),             // 45: yunhe.pool.v1.PoolUpgrade.Node
-	(*timestamppb.Timestamp)(nil),        // 46: google.protobuf.Timestamp
+	(*PoolConfigChange)(nil),             // 11: yunhe.pool.v1.PoolConfigChange
+	(*TellNodeRequest)(nil),              // 12: yunhe.pool.v1.TellNodeRequest
+	(*TellNodeResponse)(nil),             // 13: yunhe.pool.v1.TellNodeResponse
+	(*PoolRelease)(nil),                  // 14: yunhe.pool.v1.PoolRelease
+	(*UploadPoolReleaseRequest)(nil),     // 15: yunhe.pool.v1.UploadPoolReleaseRequest
+	(*UploadPoolReleaseResponse)(nil),    // 16: yunhe.pool.v1.UploadPoolReleaseResponse
+	(*ListPoolReleasesRequest)(nil),      // 17: yunhe.pool.v1.ListPoolReleasesRequest
+	(*ListPoolReleasesResponse)(nil),     // 18: yunhe.pool.v1.ListPoolReleasesResponse
+	(*FetchPoolReleaseRequest)(nil),      // 19: yunhe.pool.v1.FetchPoolReleaseRequest
+	(*FetchPoolReleaseResponse)(nil),     // 20: yunhe.pool.v1.FetchPoolReleaseResponse
+	(*StartPoolUpgradeRequest)(nil),      // 21: yunhe.pool.v1.StartPoolUpgradeRequest
+	(*PoolUpgrade)(nil),                  // 22: yunhe.pool.v1.PoolUpgrade
+	(*ListPoolUpgradesRequest)(nil),      // 23: yunhe.pool.v1.ListPoolUpgradesRequest
+	(*ListPoolUpgradesResponse)(nil),     // 24: yunhe.pool.v1.ListPoolUpgradesResponse
+	(*ChangePoolUpgradeRequest)(nil),     // 25: yunhe.pool.v1.ChangePoolUpgradeRequest
+	(*PoolLogEntry)(nil),                 // 26: yunhe.pool.v1.PoolLogEntry
+	(*SearchPoolLogsRequest)(nil),        // 27: yunhe.pool.v1.SearchPoolLogsRequest
+	(*SearchPoolLogsResponse)(nil),       // 28: yunhe.pool.v1.SearchPoolLogsResponse
+	(*ExportPoolLogsRequest)(nil),        // 29: yunhe.pool.v1.ExportPoolLogsRequest
+	(*PoolFile)(nil),                     // 30: yunhe.pool.v1.PoolFile
+	(*PoolNodeComponents)(nil),           // 31: yunhe.pool.v1.PoolNodeComponents
+	(*ListPoolComponentsRequest)(nil),    // 32: yunhe.pool.v1.ListPoolComponentsRequest
+	(*ListPoolComponentsResponse)(nil),   // 33: yunhe.pool.v1.ListPoolComponentsResponse
+	(*ConfigurePoolNodesRequest)(nil),    // 34: yunhe.pool.v1.ConfigurePoolNodesRequest
+	(*PoolAlarmRule)(nil),                // 35: yunhe.pool.v1.PoolAlarmRule
+	(*ListPoolAlarmRulesRequest)(nil),    // 36: yunhe.pool.v1.ListPoolAlarmRulesRequest
+	(*ListPoolAlarmRulesResponse)(nil),   // 37: yunhe.pool.v1.ListPoolAlarmRulesResponse
+	(*SetPoolAlarmRuleRequest)(nil),      // 38: yunhe.pool.v1.SetPoolAlarmRuleRequest
+	(*GetPoolStatisticsRequest)(nil),     // 39: yunhe.pool.v1.GetPoolStatisticsRequest
+	(*PoolUse)(nil),                      // 40: yunhe.pool.v1.PoolUse
+	(*PoolQueueing)(nil),                 // 41: yunhe.pool.v1.PoolQueueing
+	(*PoolReason)(nil),                   // 42: yunhe.pool.v1.PoolReason
+	(*PoolStatistics)(nil),               // 43: yunhe.pool.v1.PoolStatistics
+	(*ExportPoolReportRequest)(nil),      // 44: yunhe.pool.v1.ExportPoolReportRequest
+	(*TellNodeRequest_Entry)(nil),        // 45: yunhe.pool.v1.TellNodeRequest.Entry
+	(*PoolUpgrade_Node)(nil),             // 46: yunhe.pool.v1.PoolUpgrade.Node
+	(*timestamppb.Timestamp)(nil),        // 47: google.protobuf.Timestamp
 }
 var file_yunhe_pool_v1_operation_proto_depIdxs = []int32{
 	1,  // 0: yunhe.pool.v1.PoolComponent.kind:type_name -> yunhe.pool.v1.PoolComponent.Kind
 	0,  // 1: yunhe.pool.v1.PoolConfig.log_level:type_name -> yunhe.pool.v1.LogLevel
-	44, // 2: yunhe.pool.v1.TellNodeRequest.entries:type_name -> yunhe.pool.v1.TellNodeRequest.Entry
-	9,  // 3: yunhe.pool.v1.TellNodeRequest.components:type_name -> yunhe.pool.v1.PoolComponent
-	10, // 4: yunhe.pool.v1.TellNodeResponse.config:type_name -> yunhe.pool.v1.PoolConfig
-	13, // 5: yunhe.pool.v1.TellNodeResponse.release:type_name -> yunhe.pool.v1.PoolRelease
-	46, // 6: yunhe.pool.v1.PoolRelease.uploaded_at:type_name -> google.protobuf.Timestamp
-	13, // 7: yunhe.pool.v1.UploadPoolReleaseResponse.release:type_name -> yunhe.pool.v1.PoolRelease
-	13, // 8: yunhe.pool.v1.ListPoolReleasesResponse.releases:type_name -> yunhe.pool.v1.PoolRelease
-	2,  // 9: yunhe.pool.v1.PoolUpgrade.state:type_name -> yunhe.pool.v1.PoolUpgrade.State
-	13, // 10: yunhe.pool.v1.PoolUpgrade.release:type_name -> yunhe.pool.v1.PoolRelease
-	45, // 11: yunhe.pool.v1.PoolUpgrade.nodes:type_name -> yunhe.pool.v1.PoolUpgrade.Node
-	46, // 12: yunhe.pool.v1.PoolUpgrade.created_at:type_name -> google.protobuf.Timestamp
-	46, // 13: yunhe.pool.v1.PoolUpgrade.ended_at:type_name -> google.protobuf.Timestamp
-	21, // 14: yunhe.pool.v1.ListPoolUpgradesResponse.upgrades:type_name -> yunhe.pool.v1.PoolUpgrade
-	4,  // 15: yunhe.pool.v1.ChangePoolUpgradeRequest.action:type_name -> yunhe.pool.v1.ChangePoolUpgradeRequest.Action
-	46, // 16: yunhe.pool.v1.PoolLogEntry.at:type_name -> google.protobuf.Timestamp
-	0,  // 17: yunhe.pool.v1.PoolLogEntry.level:type_name -> yunhe.pool.v1.LogLevel
-	0,  // 18: yunhe.pool.v1.SearchPoolLogsRequest.level:type_name -> yunhe.pool.v1.LogLevel
-	46, // 19: yunhe.pool.v1.SearchPoolLogsRequest.from:type_name -> google.protobuf.Timestamp
-	46, // 20: yunhe.pool.v1.SearchPoolLogsRequest.to:type_name -> google.protobuf.Timestamp
-	25, // 21: yunhe.pool.v1.SearchPoolLogsResponse.entries:type_name -> yunhe.pool.v1.PoolLogEntry
-	5,  // 22: yunhe.pool.v1.ExportPoolLogsRequest.format:type_name -> yunhe.pool.v1.ExportPoolLogsRequest.Format
-	0,  // 23: yunhe.pool.v1.ExportPoolLogsRequest.level:type_name -> yunhe.pool.v1.LogLevel
-	46, // 24: yunhe.pool.v1.ExportPoolLogsRequest.from:type_name -> google.protobuf.Timestamp
-	46, // 25: yunhe.pool.v1.ExportPoolLogsRequest.to:type_name -> google.protobuf.Timestamp
-	9,  // 26: yunhe.pool.v1.PoolNodeComponents.components:type_name -> yunhe.pool.v1.PoolComponent
-	10, // 27: yunhe.pool.v1.PoolNodeComponents.config:type_name -> yunhe.pool.v1.PoolConfig
-	46, // 28: yunhe.pool.v1.PoolNodeComponents.told_at:type_name -> google.protobuf.Timestamp
-	30, // 29: yunhe.pool.v1.ListPoolComponentsResponse.nodes:type_name -> yunhe.pool.v1.PoolNodeComponents
-	10, // 30: yunhe.pool.v1.ConfigurePoolNodesRequest.config:type_name -> yunhe.pool.v1.PoolConfig
-	6,  // 31: yunhe.pool.v1.PoolAlarmRule.kind:type_name -> yunhe.pool.v1.PoolAlarmRule.Kind
-	46, // 32: yunhe.pool.v1.PoolAlarmRule.updated_at:type_name -> google.protobuf.Timestamp
-	34, // 33: yunhe.pool.v1.ListPoolAlarmRulesResponse.rules:type_name -> yunhe.pool.v1.PoolAlarmRule
-	6,  // 34: yunhe.pool.v1.SetPoolAlarmRuleRequest.kind:type_name -> yunhe.pool.v1.PoolAlarmRule.Kind
-	34, // 35: yunhe.pool.v1.SetPoolAlarmRuleRequest.rule:type_name -> yunhe.pool.v1.PoolAlarmRule
-	46, // 36: yunhe.pool.v1.GetPoolStatisticsRequest.from:type_name -> google.protobuf.Timestamp
-	46, // 37: yunhe.pool.v1.GetPoolStatisticsRequest.to:type_name -> google.protobuf.Timestamp
-	46, // 38: yunhe.pool.v1.PoolStatistics.from:type_name -> google.protobuf.Timestamp
-	46, // 39: yunhe.pool.v1.PoolStatistics.to:type_name -> google.protobuf.Timestamp
-	39, // 40: yunhe.pool.v1.PoolStatistics.devices:type_name -> yunhe.pool.v1.PoolUse
-	39, // 41: yunhe.pool.v1.PoolStatistics.groups:type_name -> yunhe.pool.v1.PoolUse
-	39, // 42: yunhe.pool.v1.PoolStatistics.users:type_name -> yunhe.pool.v1.PoolUse
-	39, // 43: yunhe.pool.v1.PoolStatistics.times:type_name -> yunhe.pool.v1.PoolUse
-	40, // 44: yunhe.pool.v1.PoolStatistics.queueing:type_name -> yunhe.pool.v1.PoolQueueing
-	41, // 45: yunhe.pool.v1.PoolStatistics.reasons:type_name -> yunhe.pool.v1.PoolReason
-	7,  // 46: yunhe.pool.v1.ExportPoolReportRequest.kind:type_name -> yunhe.pool.v1.ExportPoolReportRequest.Kind
-	8,  // 47: yunhe.pool.v1.ExportPoolReportRequest.format:type_name -> yunhe.pool.v1.ExportPoolReportRequest.Format
-	46, // 48: yunhe.pool.v1.ExportPoolReportRequest.from:type_name -> google.protobuf.Timestamp
-	46, // 49: yunhe.pool.v1.ExportPoolReportRequest.to:type_name -> google.protobuf.Timestamp
-	46, // 50: yunhe.pool.v1.TellNodeRequest.Entry.at:type_name -> google.protobuf.Timestamp
-	0,  // 51: yunhe.pool.v1.TellNodeRequest.Entry.level:type_name -> yunhe.pool.v1.LogLevel
-	3,  // 52: yunhe.pool.v1.PoolUpgrade.Node.state:type_name -> yunhe.pool.v1.PoolUpgrade.Node.State
-	46, // 53: yunhe.pool.v1.PoolUpgrade.Node.began_at:type_name -> google.protobuf.Timestamp
-	46, // 54: yunhe.pool.v1.PoolUpgrade.Node.ended_at:type_name -> google.protobuf.Timestamp
-	11, // 55: yunhe.pool.v1.PoolOperationService.TellNode:input_type -> yunhe.pool.v1.TellNodeRequest
-	26, // 56: yunhe.pool.v1.PoolOperationService.SearchPoolLogs:input_type -> yunhe.pool.v1.SearchPoolLogsRequest
-	28, // 57: yunhe.pool.v1.PoolOperationService.ExportPoolLogs:input_type -> yunhe.pool.v1.ExportPoolLogsRequest
-	31, // 58: yunhe.pool.v1.PoolOperationService.ListPoolComponents:input_type -> yunhe.pool.v1.ListPoolComponentsRequest
-	33, // 59: yunhe.pool.v1.PoolOperationService.ConfigurePoolNodes:input_type -> yunhe.pool.v1.ConfigurePoolNodesRequest
-	14, // 60: yunhe.pool.v1.PoolOperationService.UploadPoolRelease:input_type -> yunhe.pool.v1.UploadPoolReleaseRequest
-	16, // 61: yunhe.pool.v1.PoolOperationService.ListPoolReleases:input_type -> yunhe.pool.v1.ListPoolReleasesRequest
-	18, // 62: yunhe.pool.v1.PoolOperationService.FetchPoolRelease:input_type -> yunhe.pool.v1.FetchPoolReleaseRequest
-	20, // 63: yunhe.pool.v1.PoolOperationService.StartPoolUpgrade:input_type -> yunhe.pool.v1.StartPoolUpgradeRequest
-	22, // 64: yunhe.pool.v1.PoolOperationService.ListPoolUpgrades:input_type -> yunhe.pool.v1.ListPoolUpgradesRequest
-	24, // 65: yunhe.pool.v1.PoolOperationService.ChangePoolUpgrade:input_type -> yunhe.pool.v1.ChangePoolUpgradeRequest
-	35, // 66: yunhe.pool.v1.PoolOperationService.ListPoolAlarmRules:input_type -> yunhe.pool.v1.ListPoolAlarmRulesRequest
-	37, // 67: yunhe.pool.v1.PoolOperationService.SetPoolAlarmRule:input_type -> yunhe.pool.v1.SetPoolAlarmRuleRequest
-	38, // 68: yunhe.pool.v1.PoolOperationService.GetPoolStatistics:input_type -> yunhe.pool.v1.GetPoolStatisticsRequest
-	43, // 69: yunhe.pool.v1.PoolOperationService.ExportPoolReport:input_type -> yunhe.pool.v1.ExportPoolReportRequest
-	12, // 70: yunhe.pool.v1.PoolOperationService.TellNode:output_type -> yunhe.pool.v1.TellNodeResponse
-	27, // 71: yunhe.pool.v1.PoolOperationService.SearchPoolLogs:output_type -> yunhe.pool.v1.SearchPoolLogsResponse
-	29, // 72: yunhe.pool.v1.PoolOperationService.ExportPoolLogs:output_type -> yunhe.pool.v1.PoolFile
-	32, // 73: yunhe.pool.v1.PoolOperationService.ListPoolComponents:output_type -> yunhe.pool.v1.ListPoolComponentsResponse
-	32, // 74: yunhe.pool.v1.PoolOperationService.ConfigurePoolNodes:output_type -> yunhe.pool.v1.ListPoolComponentsResponse
-	15, // 75: yunhe.pool.v1.PoolOperationService.UploadPoolRelease:output_type -> yunhe.pool.v1.UploadPoolReleaseResponse
-	17, // 76: yunhe.pool.v1.PoolOperationService.ListPoolReleases:output_type -> yunhe.pool.v1.ListPoolReleasesResponse
-	19, // 77: yunhe.pool.v1.PoolOperationService.FetchPoolRelease:output_type -> yunhe.pool.v1.FetchPoolReleaseResponse
-	21, // 78: yunhe.pool.v1.PoolOperationService.StartPoolUpgrade:output_type -> yunhe.pool.v1.PoolUpgrade
-	23, // 79: yunhe.pool.v1.PoolOperationService.ListPoolUpgrades:output_type -> yunhe.pool.v1.ListPoolUpgradesResponse
-	21, // 80: yunhe.pool.v1.PoolOperationService.ChangePoolUpgrade:output_type -> yunhe.pool.v1.PoolUpgrade
-	36, // 81: yunhe.pool.v1.PoolOperationService.ListPoolAlarmRules:output_type -> yunhe.pool.v1.ListPoolAlarmRulesResponse
-	34, // 82: yunhe.pool.v1.PoolOperationService.SetPoolAlarmRule:output_type -> yunhe.pool.v1.PoolAlarmRule
-	42, // 83: yunhe.pool.v1.PoolOperationService.GetPoolStatistics:output_type -> yunhe.pool.v1.PoolStatistics
-	29, // 84: yunhe.pool.v1.PoolOperationService.ExportPoolReport:output_type -> yunhe.pool.v1.PoolFile
-	70, // [70:85] is the sub-list for method output_type
-	55, // [55:70] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	0,  // 2: yunhe.pool.v1.PoolConfigChange.log_level:type_name -> yunhe.pool.v1.LogLevel
+	45, // 3: yunhe.pool.v1.TellNodeRequest.entries:type_name -> yunhe.pool.v1.TellNodeRequest.Entry
+	9,  // 4: yunhe.pool.v1.TellNodeRequest.components:type_name -> yunhe.pool.v1.PoolComponent
+	10, // 5: yunhe.pool.v1.TellNodeResponse.config:type_name -> yunhe.pool.v1.PoolConfig
+	14, // 6: yunhe.pool.v1.TellNodeResponse.release:type_name -> yunhe.pool.v1.PoolRelease
+	47, // 7: yunhe.pool.v1.PoolRelease.uploaded_at:type_name -> google.protobuf.Timestamp
+	14, // 8: yunhe.pool.v1.UploadPoolReleaseResponse.release:type_name -> yunhe.pool.v1.PoolRelease
+	14, // 9: yunhe.pool.v1.ListPoolReleasesResponse.releases:type_name -> yunhe.pool.v1.PoolRelease
+	2,  // 10: yunhe.pool.v1.PoolUpgrade.state:type_name -> yunhe.pool.v1.PoolUpgrade.State
+	14, // 11: yunhe.pool.v1.PoolUpgrade.release:type_name -> yunhe.pool.v1.PoolRelease
+	46, // 12: yunhe.pool.v1.PoolUpgrade.nodes:type_name -> yunhe.pool.v1.PoolUpgrade.Node
+	47, // 13: yunhe.pool.v1.PoolUpgrade.created_at:type_name -> google.protobuf.Timestamp
+	47, // 14: yunhe.pool.v1.PoolUpgrade.ended_at:type_name -> google.protobuf.Timestamp
+	22, // 15: yunhe.pool.v1.ListPoolUpgradesResponse.upgrades:type_name -> yunhe.pool.v1.PoolUpgrade
+	4,  // 16: yunhe.pool.v1.ChangePoolUpgradeRequest.action:type_name -> yunhe.pool.v1.ChangePoolUpgradeRequest.Action
+	47, // 17: yunhe.pool.v1.PoolLogEntry.at:type_name -> google.protobuf.Timestamp
+	0,  // 18: yunhe.pool.v1.PoolLogEntry.level:type_name -> yunhe.pool.v1.LogLevel
+	0,  // 19: yunhe.pool.v1.SearchPoolLogsRequest.level:type_name -> yunhe.pool.v1.LogLevel
+	47, // 20: yunhe.pool.v1.SearchPoolLogsRequest.from:type_name -> google.protobuf.Timestamp
+	47, // 21: yunhe.pool.v1.SearchPoolLogsRequest.to:type_name -> google.protobuf.Timestamp
+	26, // 22: yunhe.pool.v1.SearchPoolLogsResponse.entries:type_name -> yunhe.pool.v1.PoolLogEntry
+	5,  // 23: yunhe.pool.v1.ExportPoolLogsRequest.format:type_name -> yunhe.pool.v1.ExportPoolLogsRequest.Format
+	0,  // 24: yunhe.pool.v1.ExportPoolLogsRequest.level:type_name -> yunhe.pool.v1.LogLevel
+	47, // 25: yunhe.pool.v1.ExportPoolLogsRequest.from:type_name -> google.protobuf.Timestamp
+	47, // 26: yunhe.pool.v1.ExportPoolLogsRequest.to:type_name -> google.protobuf.Timestamp
+	9,  // 27: yunhe.pool.v1.PoolNodeComponents.components:type_name -> yunhe.pool.v1.PoolComponent
+	10, // 28: yunhe.pool.v1.PoolNodeComponents.config:type_name -> yunhe.pool.v1.PoolConfig
+	47, // 29: yunhe.pool.v1.PoolNodeComponents.told_at:type_name -> google.protobuf.Timestamp
+	31, // 30: yunhe.pool.v1.ListPoolComponentsResponse.nodes:type_name -> yunhe.pool.v1.PoolNodeComponents
+	10, // 31: yunhe.pool.v1.ConfigurePoolNodesRequest.config:type_name -> yunhe.pool.v1.PoolConfig
+	11, // 32: yunhe.pool.v1.ConfigurePoolNodesRequest.change:type_name -> yunhe.pool.v1.PoolConfigChange
+	6,  // 33: yunhe.pool.v1.PoolAlarmRule.kind:type_name -> yunhe.pool.v1.PoolAlarmRule.Kind
+	47, // 34: yunhe.pool.v1.PoolAlarmRule.updated_at:type_name -> google.protobuf.Timestamp
+	35, // 35: yunhe.pool.v1.ListPoolAlarmRulesResponse.rules:type_name -> yunhe.pool.v1.PoolAlarmRule
+	6,  // 36: yunhe.pool.v1.SetPoolAlarmRuleRequest.kind:type_name -> yunhe.pool.v1.PoolAlarmRule.Kind
+	35, // 37: yunhe.pool.v1.SetPoolAlarmRuleRequest.rule:type_name -> yunhe.pool.v1.PoolAlarmRule
+	47, // 38: yunhe.pool.v1.GetPoolStatisticsRequest.from:type_name -> google.protobuf.Timestamp
+	47, // 39: yunhe.pool.v1.GetPoolStatisticsRequest.to:type_name -> google.protobuf.Timestamp
+	47, // 40: yunhe.pool.v1.PoolStatistics.from:type_name -> google.protobuf.Timestamp
+	47, // 41: yunhe.pool.v1.PoolStatistics.to:type_name -> google.protobuf.Timestamp
+	40, // 42: yunhe.pool.v1.PoolStatistics.devices:type_name -> yunhe.pool.v1.PoolUse
+	40, // 43: yunhe.pool.v1.PoolStatistics.groups:type_name -> yunhe.pool.v1.PoolUse
+	40, // 44: yunhe.pool.v1.PoolStatistics.users:type_name -> yunhe.pool.v1.PoolUse
+	40, // 45: yunhe.pool.v1.PoolStatistics.times:type_name -> yunhe.pool.v1.PoolUse
+	41, // 46: yunhe.pool.v1.PoolStatistics.queueing:type_name -> yunhe.pool.v1.PoolQueueing
+	42, // 47: yunhe.pool.v1.PoolStatistics.reasons:type_name -> yunhe.pool.v1.PoolReason
+	7,  // 48: yunhe.pool.v1.ExportPoolReportRequest.kind:type_name -> yunhe.pool.v1.ExportPoolReportRequest.Kind
+	8,  // 49: yunhe.pool.v1.ExportPoolReportRequest.format:type_name -> yunhe.pool.v1.ExportPoolReportRequest.Format
+	47, // 50: yunhe.pool.v1.ExportPoolReportRequest.from:type_name -> google.protobuf.Timestamp
+	47, // 51: yunhe.pool.v1.ExportPoolReportRequest.to:type_name -> google.protobuf.Timestamp
+	47, // 52: yunhe.pool.v1.TellNodeRequest.Entry.at:type_name -> google.protobuf.Timestamp
+	0,  // 53: yunhe.pool.v1.TellNodeRequest.Entry.level:type_name -> yunhe.pool.v1.LogLevel
+	3,  // 54: yunhe.pool.v1.PoolUpgrade.Node.state:type_name -> yunhe.pool.v1.PoolUpgrade.Node.State
+	47, // 55: yunhe.pool.v1.PoolUpgrade.Node.began_at:type_name -> google.protobuf.Timestamp
+	47, // 56: yunhe.pool.v1.PoolUpgrade.Node.ended_at:type_name -> google.protobuf.Timestamp
+	12, // 57: yunhe.pool.v1.PoolOperationService.TellNode:input_type -> yunhe.pool.v1.TellNodeRequest
+	27, // 58: yunhe.pool.v1.PoolOperationService.SearchPoolLogs:input_type -> yunhe.pool.v1.SearchPoolLogsRequest
+	29, // 59: yunhe.pool.v1.PoolOperationService.ExportPoolLogs:input_type -> yunhe.pool.v1.ExportPoolLogsRequest
+	32, // 60: yunhe.pool.v1.PoolOperationService.ListPoolComponents:input_type -> yunhe.pool.v1.ListPoolComponentsRequest
+	34, // 61: yunhe.pool.v1.PoolOperationService.ConfigurePoolNodes:input_type -> yunhe.pool.v1.ConfigurePoolNodesRequest
+	15, // 62: yunhe.pool.v1.PoolOperationService.UploadPoolRelease:input_type -> yunhe.pool.v1.UploadPoolReleaseRequest
+	17, // 63: yunhe.pool.v1.PoolOperationService.ListPoolReleases:input_type -> yunhe.pool.v1.ListPoolReleasesRequest
+	19, // 64: yunhe.pool.v1.PoolOperationService.FetchPoolRelease:input_type -> yunhe.pool.v1.FetchPoolReleaseRequest
+	21, // 65: yunhe.pool.v1.PoolOperationService.StartPoolUpgrade:input_type -> yunhe.pool.v1.StartPoolUpgradeRequest
+	23, // 66: yunhe.pool.v1.PoolOperationService.ListPoolUpgrades:input_type -> yunhe.pool.v1.ListPoolUpgradesRequest
+	25, // 67: yunhe.pool.v1.PoolOperationService.ChangePoolUpgrade:input_type -> yunhe.pool.v1.ChangePoolUpgradeRequest
+	36, // 68: yunhe.pool.v1.PoolOperationService.ListPoolAlarmRules:input_type -> yunhe.pool.v1.ListPoolAlarmRulesRequest
+	38, // 69: yunhe.pool.v1.PoolOperationService.SetPoolAlarmRule:input_type -> yunhe.pool.v1.SetPoolAlarmRuleRequest
+	39, // 70: yunhe.pool.v1.PoolOperationService.GetPoolStatistics:input_type -> yunhe.pool.v1.GetPoolStatisticsRequest
+	44, // 71: yunhe.pool.v1.PoolOperationService.ExportPoolReport:input_type -> yunhe.pool.v1.ExportPoolReportRequest
+	13, // 72: yunhe.pool.v1.PoolOperationService.TellNode:output_type -> yunhe.pool.v1.TellNodeResponse
+	28, // 73: yunhe.pool.v1.PoolOperationService.SearchPoolLogs:output_type -> yunhe.pool.v1.SearchPoolLogsResponse
+	30, // 74: yunhe.pool.v1.PoolOperationService.ExportPoolLogs:output_type -> yunhe.pool.v1.PoolFile
+	33, // 75: yunhe.pool.v1.PoolOperationService.ListPoolComponents:output_type -> yunhe.pool.v1.ListPoolComponentsResponse
+	33, // 76: yunhe.pool.v1.PoolOperationService.ConfigurePoolNodes:output_type -> yunhe.pool.v1.ListPoolComponentsResponse
+	16, // 77: yunhe.pool.v1.PoolOperationService.UploadPoolRelease:output_type -> yunhe.pool.v1.UploadPoolReleaseResponse
+	18, // 78: yunhe.pool.v1.PoolOperationService.ListPoolReleases:output_type -> yunhe.pool.v1.ListPoolReleasesResponse
+	20, // 79: yunhe.pool.v1.PoolOperationService.FetchPoolRelease:output_type -> yunhe.pool.v1.FetchPoolReleaseResponse
+	22, // 80: yunhe.pool.v1.PoolOperationService.StartPoolUpgrade:output_type -> yunhe.pool.v1.PoolUpgrade
+	24, // 81: yunhe.pool.v1.PoolOperationService.ListPoolUpgrades:output_type -> yunhe.pool.v1.ListPoolUpgradesResponse
+	22, // 82: yunhe.pool.v1.PoolOperationService.ChangePoolUpgrade:output_type -> yunhe.pool.v1.PoolUpgrade
+	37, // 83: yunhe.pool.v1.PoolOperationService.ListPoolAlarmRules:output_type -> yunhe.pool.v1.ListPoolAlarmRulesResponse
+	35, // 84: yunhe.pool.v1.PoolOperationService.SetPoolAlarmRule:output_type -> yunhe.pool.v1.PoolAlarmRule
+	43, // 85: yunhe.pool.v1.PoolOperationService.GetPoolStatistics:output_type -> yunhe.pool.v1.PoolStatistics
+	30, // 86: yunhe.pool.v1.PoolOperationService.ExportPoolReport:output_type -> yunhe.pool.v1.PoolFile
+	72, // [72:87] is the sub-list for method output_type
+	57, // [57:72] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_pool_v1_operation_proto_init() }
@@ -3745,13 +3827,14 @@ func file_yunhe_pool_v1_operation_proto_init() {
 	if File_yunhe_pool_v1_operation_proto != nil {
 		return
 	}
+	file_yunhe_pool_v1_operation_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_pool_v1_operation_proto_rawDesc), len(file_yunhe_pool_v1_operation_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -8,7 +8,7 @@ import { Loaded, Moment, Nothing, Tag } from "../../components/bits";
 import { useServerErrors } from "../../components/useServerErrors";
 import { LogLevel, PoolComponent_Kind, type PoolNodeComponents } from "../../gen/yunhe/pool/v1/operation_pb";
 import { formatDuration, NONE } from "../../lib/format";
-import { levelName } from "../../lib/poolops";
+import { type ConfigValues, configChange, configInCommon, levelName } from "../../lib/poolops";
 import { useClients, useSession } from "../../session";
 import { StartUpgrade, Upgrades } from "./Upgrades";
 
@@ -127,11 +127,7 @@ export function Components() {
             destroyOnHidden
           >
             {open && (
-              <Configure
-                nodeIds={chosen}
-                of={data.nodes.find((n) => n.nodeId === chosen[0])}
-                done={() => setOpen(false)}
-              />
+              <Configure nodes={data.nodes.filter((n) => chosen.includes(n.nodeId))} done={() => setOpen(false)} />
             )}
           </Modal>
         </>
@@ -140,46 +136,33 @@ export function Components() {
   );
 }
 
-interface Values {
-  logLevel: LogLevel;
-  idleLimitSeconds: number;
-  runLimitSeconds: number;
-}
-
-function Configure({ nodeIds, of, done }: { nodeIds: string[]; of: PoolNodeComponents | undefined; done: () => void }) {
+function Configure({ nodes, done }: { nodes: PoolNodeComponents[]; done: () => void }) {
   const { t } = useTranslation();
   const { poolOps } = useClients();
   const client = useQueryClient();
-  const [form] = Form.useForm<Values>();
-  const errors = useServerErrors(form, "config");
+  const [form] = Form.useForm<ConfigValues>();
+  const errors = useServerErrors(form, "change");
+  // As it was when they were to be configured: what is asked for later may say something else.
+  const [was] = useState(() => configInCommon(nodes));
+  const nodeIds = nodes.map((n) => n.nodeId);
   const save = useMutation({
-    mutationFn: (v: Values) =>
-      poolOps.configurePoolNodes(
-        {
-          nodeIds,
-          config: {
-            logLevel: v.logLevel,
-            idleLimitSeconds: BigInt(v.idleLimitSeconds ?? 0),
-            runLimitSeconds: BigInt(v.runLimitSeconds ?? 0),
-          },
-        },
-        call(),
-      ),
+    mutationFn: async (v: ConfigValues) => {
+      const change = configChange(was, v);
+      if (change) await poolOps.configurePoolNodes({ nodeIds, change }, call());
+    },
     onSuccess: async () => {
       done();
       await client.invalidateQueries({ queryKey: ["pool"] });
     },
     onError: errors.show,
   });
+  const differs = (field: keyof ConfigValues) =>
+    was[field] === undefined ? { placeholder: t("poolops.differs") } : {};
   return (
     <Form
       form={form}
       layout="vertical"
-      initialValues={{
-        logLevel: of?.config?.logLevel || LogLevel.INFO,
-        idleLimitSeconds: Number(of?.config?.idleLimitSeconds ?? 0n),
-        runLimitSeconds: Number(of?.config?.runLimitSeconds ?? 0n),
-      }}
+      initialValues={was}
       onFinish={(v) => {
         errors.show(undefined);
         save.mutate(v);
@@ -187,8 +170,10 @@ function Configure({ nodeIds, of, done }: { nodeIds: string[]; of: PoolNodeCompo
     >
       {errors.alert}
       <p>{nodeIds.join(" ")}</p>
+      {nodes.length > 1 && <p className="yh-muted">{t("poolops.eachKeeps")}</p>}
       <Form.Item name="logLevel" label={t("poolops.logLevel")}>
         <Select
+          placeholder={t("poolops.differs")}
           options={[LogLevel.DEBUG, LogLevel.INFO, LogLevel.WARN, LogLevel.ERROR].map((value) => ({
             value,
             label: t(`poolops.levels.${levelName(value)}`),
@@ -196,10 +181,10 @@ function Configure({ nodeIds, of, done }: { nodeIds: string[]; of: PoolNodeCompo
         />
       </Form.Item>
       <Form.Item name="idleLimitSeconds" label={t("poolops.idleLimit")}>
-        <InputNumber min={0} precision={0} className="yh-w-200" />
+        <InputNumber min={0} precision={0} className="yh-w-200" {...differs("idleLimitSeconds")} />
       </Form.Item>
       <Form.Item name="runLimitSeconds" label={t("poolops.runLimit")}>
-        <InputNumber min={0} precision={0} className="yh-w-200" />
+        <InputNumber min={0} precision={0} className="yh-w-200" {...differs("runLimitSeconds")} />
       </Form.Item>
       <Button type="primary" htmlType="submit" loading={save.isPending} data-testid="save">
         {t("common.save")}
