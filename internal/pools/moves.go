@@ -294,11 +294,16 @@ func (s *Service) movedTx(ctx context.Context, tx *db.Tx, node string, m pool.Mo
 	return nil
 }
 
-// lostTx ends slices that left a node and did not come to the other.
+// lostTx ends a slice that left a node and did not come to the other; one that is held
+// is placed anew.
 func (s *Service) lostTx(ctx context.Context, tx *db.Tx, id string) error {
 	list, err := readSlices(ctx, tx, `WHERE slice_id = $1 AND state = 3 AND left_at > 0`, id)
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	return s.endTx(ctx, tx, list[0], fmt.Sprintf("it did not come to pool node %s, to which it moved", list[0].ToNode))
+	why := fmt.Sprintf("it did not come to pool node %s, to which it moved", list[0].ToNode)
+	if list[0].Fixed {
+		return s.anewTx(ctx, tx, list[0], why)
+	}
+	return s.endTx(ctx, tx, list[0], why)
 }

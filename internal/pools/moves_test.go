@@ -501,3 +501,25 @@ func TestPhysicalMoves(t *testing.T) {
 		three.report()
 	})
 }
+
+// What is held, and whose program was lost on its way to another device, is placed anew.
+func TestMoveOfHeldLost(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		one, two := w.node("n1", "A"), w.node("n2", "A")
+		x := w.ask(pools.Request{Compute: 60, Node: "n1", Fixed: true})
+		one.runs(x.ID)
+		_, err := w.Move(w.ann, x.ID, "n2", "", 0)
+		must(t, err)
+		one.report()
+		one.runs() // it has gone
+		w.clock.add(16 * time.Second)
+		one.report()
+		two.report()
+		w.round()
+		if got := w.slice(x.ID); got.State != pools.Assigned || at(got) != "n1/d0" || w.lent() != "n1/d0=60 n2/d0=0" {
+			t.Errorf("it is %v at %s: %s; lent %s", got.State, at(got), got.Reason, w.lent())
+		}
+	})
+}
