@@ -20,9 +20,11 @@ func TestOdd(t *testing.T) {
 		"forked":   "the child 0, its parent 1\n",
 		"loose":    "mapped 5\nmapped 5\n", // PoCL waits for ever
 		"samplers": "they read 20\n",       // PoCL looks where they were
+		// PoCL ends the program.
+		"links": "not compiled -59\nbroken -15, linked -59\nlinked 0 1\nwith a kernel -59, it is of -cl-kernel-arg-info -DX=1 and has named\n",
 	}
 	for _, at := range [][]string{{a.unix}, {a.tcp}, {a.unix, b.tcp}} {
-		cases, all, run := "arguments huge refused behind loose clones clocks forked samplers", "", over(t, at...)
+		cases, all, run := "arguments huge refused behind loose clones clocks forked samplers links", "", over(t, at...)
 		if len(at) > 1 {
 			all = "all"
 		}

@@ -259,11 +259,36 @@ static void forked(void) {
   printf("the child %d, its parent %d\n", status, v);
 }
 
+/* Programs that have nothing to link, and a build that is refused. */
+static void links(void) {
+  const char *broken = "kernel void k( {", *more = "kernel void more(global int *named) { named[0] = 1; }";
+  char options[64] = "", name[64] = "";
+  cl_int e;
+  cl_program bad = clCreateProgramWithSource(context, 1, &broken, NULL, &e), good = clCreateProgramWithSource(context, 1, &more, NULL, &e);
+  must(e, "program");
+  clLinkProgram(context, 0, NULL, "", 1, &good, NULL, NULL, &e), printf("not compiled %d\n", e);
+  printf("broken %d", clCompileProgram(bad, 0, NULL, "", 0, NULL, NULL, NULL, NULL));
+  clLinkProgram(context, 0, NULL, "", 1, &bad, NULL, NULL, &e), printf(", linked %d\n", e);
+  must(clCompileProgram(good, 0, NULL, "", 0, NULL, NULL, NULL, NULL), "compile");
+  cl_program linked = clLinkProgram(context, 0, NULL, "", 1, &good, NULL, NULL, &e);
+  printf("linked %d %d\n", e, linked != NULL);
+  must(clBuildProgram(good, 0, NULL, "-cl-kernel-arg-info -DX=1", NULL, NULL), "build");
+  cl_kernel k = clCreateKernel(good, "more", &e);
+  must(e, "kernel");
+  printf("with a kernel %d", clBuildProgram(good, 0, NULL, "-DY", NULL, NULL));
+  must(clGetProgramBuildInfo(good, first, CL_PROGRAM_BUILD_OPTIONS, sizeof options, options, NULL), "options");
+  cl_kernel again = clCreateKernel(good, "more", &e);
+  must(e, "kernel");
+  must(clGetKernelArgInfo(again, 0, CL_KERNEL_ARG_NAME, sizeof name, name, NULL), "argument");
+  printf(", it is of %s and has %s\n", options, name);
+  clReleaseKernel(k), clReleaseKernel(again);
+}
+
 int main(int n, char **args) {
   const struct {
     const char *name;
     void (*run)(void);
-  } cases[] = {{"arguments", arguments}, {"huge", huge}, {"refused", refused}, {"behind", behind}, {"loose", loose}, {"samplers", samplers}, {"clones", clones}, {"clocks", clocks}, {"forked", forked}};
+  } cases[] = {{"arguments", arguments}, {"huge", huge}, {"refused", refused}, {"behind", behind}, {"loose", loose}, {"samplers", samplers}, {"clones", clones}, {"clocks", clocks}, {"forked", forked}, {"links", links}};
   alarm(60);
   all = n > 2 && !strcmp(args[2], "all");
   start();

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -283,6 +284,7 @@ func (s *Session) build(m *message, b *wire.Body) error {
 	if now := len(options) + 1 + len(more); !s.counts(p, now-len(p.options)-len(p.code.headers)) {
 		return s.answerLocked(m, clOutOfHostMemory, 0, 0, nil)
 	}
+	before, had := *p.code, p.options
 	p.options, p.code.how, p.code.headers, p.code.told, p.code.came = cString(string(options)), m.Op, bytes.Clone(more), nil, nil
 	p.code.builds++
 	here, ok := h.options(string(options))
@@ -315,6 +317,10 @@ func (s *Session) build(m *message, b *wire.Body) error {
 		bad = s.lib.status("clCompileProgram", p.ptr, count, devices, atBytes(text), uintptr(len(included)), list, called, 0, 0)
 	}, uses...)
 	runtime.KeepAlive([]any{text, named, included, names, keep})
+	if bad == clInvalidOperation { // it has kernels, or cannot be compiled: it is what it was
+		s.counts(p, len(had)+len(before.headers)-len(p.options)-len(p.code.headers))
+		p.options, p.code.how, p.code.headers, p.code.told, p.code.came, p.code.builds = had, before.how, before.headers, before.told, before.came, before.builds
+	}
 	return s.answerLocked(m, bad, 0, 0, nil)
 }
 
@@ -324,7 +330,7 @@ func (s *Session) link(m *message, b *wire.Body) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of, bad := s.get(c, context)
-	uses := []*object{of}
+	uses, unfit := []*object{of}, false
 	inputs := make([]uintptr, b.Count(8))
 	for i := range inputs {
 		p, e := s.get(b.Word(), program)
@@ -333,6 +339,9 @@ func (s *Session) link(m *message, b *wire.Body) error {
 			continue
 		}
 		inputs[i], uses = p.ptr, append(uses, p)
+		if !s.linkable(p) {
+			unfit = true
+		}
 	}
 	named, e := s.named(b)
 	if bad == clSuccess {
@@ -343,6 +352,9 @@ func (s *Session) link(m *message, b *wire.Body) error {
 	}
 	if _, ok := (headers{}).options(string(options)); bad == clSuccess && (!ok || len(options) > mostOptions) {
 		bad = -67 // CL_INVALID_LINKER_OPTIONS
+	}
+	if bad == clSuccess && unfit {
+		bad = clInvalidOperation
 	}
 	if bad != clSuccess {
 		return s.answerLocked(m, bad, 0, 0, nil)
@@ -362,6 +374,17 @@ func (s *Session) link(m *message, b *wire.Body) error {
 		}
 	}
 	return s.answerLocked(m, int32(uint32(*told)), there, 0, nil)
+}
+
+// linkable says that a program has something to link: PoCL ends the process that links one which was not compiled, or not
+// without errors. What was made of binaries is what these are.
+func (s *Session) linkable(p *object) bool {
+	if p.busy || p.code.replaced || p.code.came != nil || p.code.from != fromSource && p.code.from != fromIL {
+		return true
+	}
+	return slices.ContainsFunc(s.devicesOf(p.parent), func(d uintptr) bool {
+		return s.lib.number("clGetProgramBuildInfo", p.ptr, d, clBuildStatus)&0xFFFFFFFF == 0 && s.lib.number("clGetProgramBuildInfo", p.ptr, d, clBinaryType)&0xFFFFFFFF != 0
+	})
 }
 
 const withArgInfo = " -cl-kernel-arg-info"
