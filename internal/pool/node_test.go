@@ -712,6 +712,7 @@ func TestWrongArguments(t *testing.T) {
 		"clCreateImage(c, 0, &rgba, &pitched, NULL, &e)":                                                    "-65",
 		"clCreateImage(c, CL_MEM_COPY_HOST_PTR, &rgba, &pitched, host, &e)":                                 "-65",
 		"clCreateImage(c, 0, &rgba, &strange, NULL, &e)":                                                    "-65",
+		"clGetImageInfo(m, CL_IMAGE_WIDTH, 8, space, NULL)":                                                 "-38",
 		"clSetKernelArg(k, 0, sizeof s, &s)":                                                                "-38",
 		"clSetKernelArg(k, 3, sizeof m, &m)":                                                                "-41",
 		"clSetKernelArgSVMPointer(one, 0, host)":                                                            "-50",
@@ -723,7 +724,6 @@ func TestWrongArguments(t *testing.T) {
 		"clEnqueueNDRangeKernel(q, one, 1, NULL, &w4, NULL, 1, &other, NULL)":                               "-34",
 	}
 	ofSeveral := map[string]string{ // and of two nodes' cards in a context
-		"clGetImageInfo(m, CL_IMAGE_WIDTH, 8, space, NULL)":                            "-38",
 		"clGetKernelWorkGroupInfo(k, NULL, CL_KERNEL_WORK_GROUP_SIZE, 8, space, NULL)": "-33",
 	}
 	n, other := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})

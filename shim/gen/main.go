@@ -142,7 +142,7 @@ func stubs(rows []row) string {
 // and ends it.
 func stub(r row) string {
 	var params, checks, message []string
-	var waits, out, queue, owner string
+	var waits, out, queue, owner, image string
 	n := 0
 	name := func() string { n++; return "a" + strconv.Itoa(n-1) }
 	for _, p := range r.params {
@@ -154,6 +154,9 @@ func stub(r row) string {
 				queue, owner = a, "obj("+a+")->context"
 			} else if queue != "" {
 				checks = append(checks, fmt.Sprintf("if (obj(%s)->context != %s) return CL_INVALID_CONTEXT;", a, owner))
+			}
+			if p == "mem" {
+				image = a
 			}
 			message = append(message, "yp_word(obj("+a+")->id);")
 			continue
@@ -175,7 +178,7 @@ func stub(r row) string {
 			message = append(message, fmt.Sprintf("yp_bytes(%s, %s);", names[0], names[1]))
 		case "color":
 			checks = append(checks, fmt.Sprintf("if (!%s) return CL_INVALID_VALUE;", names[0]))
-			message = append(message, fmt.Sprintf("yp_bytes(%s, 16);", names[0]))
+			message = append(message, fmt.Sprintf("yp_color(obj(%s), %s);", image, names[0]))
 		case "mems":
 			checks = append(checks, fmt.Sprintf("if (!%s || !%s) return CL_INVALID_VALUE;\n  for (cl_uint i = 0; i < %s; i++)\n    if (!is(%s[i], MEM)) return CL_INVALID_MEM_OBJECT;", names[0], names[1], names[0], names[1]))
 			message = append(message, fmt.Sprintf("yp_word(%s);\n  for (cl_uint i = 0; i < %s; i++) yp_word(obj(%s[i])->id);", names[0], names[0], names[1]))

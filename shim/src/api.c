@@ -233,7 +233,15 @@ cl_int yp_fact(object *o, int of, uint64_t more, cl_uint what, size_t size, void
   return f->a.status ? f->a.status : yp_give(f->a.data, f->a.size, size, value, got);
 }
 
-/* keep_properties keeps a list of pairs that ends with 0, for the info that asks for it. */
+/* Lists of properties are of pairs, and end with 0. twice: something is in one more than once. */
+static bool twice(const void *list) {
+  for (const intptr_t *p = list; p && *p; p += 2)
+    for (const intptr_t *q = list; q < p; q += 2)
+      if (*q == *p) return true;
+  return false;
+}
+
+/* keep_properties keeps a list for the info that asks for it. */
 static void keep_properties(object *o, const void *list) {
   const intptr_t *p = list;
   size_t n = 0;
@@ -256,9 +264,8 @@ static object *create_context(const cl_context_properties *properties, cl_uint n
     } else if (*p != CL_CONTEXT_INTEROP_USER_SYNC || (p[1] != CL_TRUE && p[1] != CL_FALSE)) {
       FAIL(CL_INVALID_PROPERTY);
     }
-    for (const cl_context_properties *q = properties; q < p; q += 2)
-      if (*q == *p) FAIL(CL_INVALID_PROPERTY);
   }
+  if (twice(properties)) FAIL(CL_INVALID_PROPERTY);
   cl_int bad = yp_connect(obj(devices[0])->node);
   if (bad) FAIL(bad);
   object *o = yp_new(CONTEXT, NULL, NULL);
@@ -347,6 +354,7 @@ static cl_command_queue CL_API_CALL yp_clCreateCommandQueueWithProperties(cl_con
     if (*p == CL_QUEUE_PROPERTIES) flags = p[1];
     else if (*p == CL_QUEUE_SIZE) FAIL(CL_INVALID_QUEUE_PROPERTIES);
     else FAIL(CL_INVALID_VALUE);
+  if (twice(properties)) FAIL(CL_INVALID_VALUE);
   object *o = create_queue(c, d, flags, err);
   keep_properties(o, properties);
   return (cl_command_queue)o;
@@ -433,6 +441,7 @@ static cl_sampler CL_API_CALL yp_clCreateSamplerWithProperties(cl_context c, con
     else if (*i == CL_SAMPLER_ADDRESSING_MODE) addressing = (cl_addressing_mode)i[1];
     else if (*i == CL_SAMPLER_FILTER_MODE) filter = (cl_filter_mode)i[1];
     else FAIL(CL_INVALID_VALUE);
+  if (twice(p)) FAIL(CL_INVALID_VALUE);
   object *o = create_sampler(c, normalized, addressing, filter, err);
   keep_properties(o, p);
   return (cl_sampler)o;
@@ -494,6 +503,13 @@ static cl_int CL_API_CALL yp_clWaitForEvents(cl_uint n, const cl_event *events) 
   cl_int status = wait_for(n, events);
   if (!status) yp_hear(n, events, NULL, UINT64_MAX);
   return status;
+}
+
+/* What comes behind it in its queue waits for the events. The worker is asked for a barrier: not every driver has what OpenCL 1.0 had. */
+static cl_int CL_API_CALL yp_clEnqueueWaitForEvents(cl_command_queue q, cl_uint n, const cl_event *events) {
+  if (is(q, QUEUE) && (!n || !events)) return CL_INVALID_VALUE;
+  const cl_int bad = yp_dispatch.clEnqueueBarrierWithWaitList(q, n, events, NULL);
+  return bad == CL_INVALID_EVENT_WAIT_LIST ? CL_INVALID_EVENT : bad;
 }
 
 static cl_event CL_API_CALL yp_clCreateUserEvent(cl_context c, cl_int *err) {
@@ -592,7 +608,7 @@ static void fill(void) {
   SET(clSetCommandQueueProperty) SET(clFinish) SET(clFlush) SET(clRetainMemObject) SET(clReleaseMemObject)
   SET(clCreateSampler) SET(clCreateSamplerWithProperties) SET(clRetainSampler) SET(clReleaseSampler) SET(clGetSamplerInfo)
   SET(clRetainProgram) SET(clReleaseProgram) SET(clRetainKernel) SET(clReleaseKernel) SET(clEnqueueNativeKernel)
-  SET(clWaitForEvents) SET(clCreateUserEvent) SET(clRetainEvent) SET(clReleaseEvent) SET(clGetEventInfo) SET(clGetEventProfilingInfo) SET(clSetEventCallback)
+  SET(clWaitForEvents) SET(clEnqueueWaitForEvents) SET(clCreateUserEvent) SET(clRetainEvent) SET(clReleaseEvent) SET(clGetEventInfo) SET(clGetEventProfilingInfo) SET(clSetEventCallback)
   SET(clCreatePipe) SET(clGetPipeInfo) SET(clGetExtensionFunctionAddressForPlatform)
   yp_dispatch.clGetExtensionFunctionAddress = clGetExtensionFunctionAddress;
   yp_dispatch.clGetKernelSubGroupInfoKHR = khr_clGetKernelSubGroupInfo;

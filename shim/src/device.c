@@ -102,14 +102,18 @@ cl_int CL_API_CALL yp_clGetDeviceIDs(cl_platform_id p, cl_device_type type, cl_u
   return CL_SUCCESS;
 }
 
-/* Extensions that are functions or objects of the host's, by how their names begin: the driver has them, this library does not. */
+/* Extensions that are functions, objects, images or lists of properties of the host's, by how their names begin: the driver has them, this library does not. */
 static const char *const host_only[] = {"cl_khr_command_buffer", "cl_khr_semaphore", "cl_khr_external_", "cl_khr_gl_", "cl_khr_egl_", "cl_khr_d3d", "cl_khr_dx9_", "cl_khr_terminate_context",
                                         "cl_khr_create_command_queue", "cl_khr_suggested_local_work_size", "cl_khr_priority_hints", "cl_khr_throttle_hints", "cl_khr_unified_svm",
                                         "cl_ext_buffer_device_address", "cl_ext_device_fission", "cl_ext_migrate_memobject", "cl_ext_image_requirements_info", "cl_ext_immutable_memory_objects",
                                         "cl_pocl_", "cl_intel_unified_shared_memory", "cl_intel_accelerator", "cl_intel_va_api_", "cl_intel_create_buffer_with_properties",
                                         "cl_intel_command_queue_families", "cl_intel_sharing_format_query", "cl_intel_mem_", "cl_arm_import_memory", "cl_arm_shared_virtual_memory", "cl_arm_printf",
                                         "cl_arm_scheduling_controls", "cl_amd_bus_addressable_memory", "cl_nv_create_buffer", "cl_nv_d3d", "cl_img_", "cl_qcom_", "cl_APPLE_",
-                                        "__opencl_c_pipes", "__opencl_c_device_enqueue"}; /* features of OpenCL C */
+                                        "cl_khr_mipmap_image", "cl_khr_initialize_memory", "cl_ext_image_from_buffer", "cl_ext_image_raw10_raw12", "cl_ext_yuv_images", "cl_intel_packed_yuv", "cl_intel_planar_yuv",
+                                        "cl_intel_motion_estimation", "cl_intel_advanced_motion_estimation", "cl_intel_driver_diagnostics", "cl_intel_exec_by_local_thread", "cl_intel_d3d", "cl_intel_dx9",
+                                        "cl_intel_egl", "cl_intel_simultaneous_sharing", "cl_intel_queue_no_sync_operations", "cl_intel_concurrent_dispatch", "cl_amd_copy_buffer_p2p",
+                                        "cl_amd_offline_devices", "cl_amd_planar_yuv", "cl_amd_liquid_flash", "cl_amd_object_metadata", "cl_arm_controlled_kernel_termination",
+                                        "cl_arm_job_slot_selection", "cl_arm_protected_memory_allocation", "__opencl_c_pipes", "__opencl_c_device_enqueue"}; /* features of OpenCL C */
 
 static bool offered(const char *name, size_t n) {
   for (size_t i = 0; i < sizeof host_only / sizeof *host_only; i++)

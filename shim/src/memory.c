@@ -32,7 +32,7 @@ cl_mem_flags yp_flags_of(cl_mem_flags flags, cl_mem_flags buffer) {
   return flags | (buffer & (CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR));
 }
 
-static cl_int check_flags(cl_mem_flags f, const void *host) {
+cl_int yp_check_flags(cl_mem_flags f, const void *host) {
   if (f & ~(cl_mem_flags)(ACCESS | OF_HOST | CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR | CL_MEM_KERNEL_READ_AND_WRITE)) return CL_INVALID_VALUE;
   if ((f & ACCESS) & ((f & ACCESS) - 1) || (f & OF_HOST) & ((f & OF_HOST) - 1)) return CL_INVALID_VALUE;
   if (f & CL_MEM_USE_HOST_PTR && f & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR)) return CL_INVALID_VALUE;
@@ -115,7 +115,7 @@ static void undo(object *o) {
 
 static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void *host, bool sure, cl_int *err) {
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
-  cl_int bad = check_flags(flags, host);
+  cl_int bad = yp_check_flags(flags, host);
   if (bad) FAIL(bad);
   if (!size) FAIL(CL_INVALID_BUFFER_SIZE);
   object *region = flags & CL_MEM_USE_HOST_PTR ? yp_svm_at(obj(c), host, 1) : NULL;
@@ -177,7 +177,7 @@ static cl_mem CL_API_CALL yp_clCreateSubBuffer(cl_mem m, cl_mem_flags flags, cl_
   const cl_buffer_region *r = info;
   if (!is(m, MEM) || obj(m)->u.mem.pixel || obj(m)->parent->kind == MEM) FAIL(CL_INVALID_MEM_OBJECT);
   object *of = obj(m);
-  if (flags & ~(cl_mem_flags)(ACCESS | OF_HOST) || (flags && check_flags(flags, NULL))) FAIL(CL_INVALID_VALUE);
+  if (flags & ~(cl_mem_flags)(ACCESS | OF_HOST) || (flags && yp_check_flags(flags, NULL))) FAIL(CL_INVALID_VALUE);
   if ((of->u.mem.flags & CL_MEM_WRITE_ONLY && flags & (CL_MEM_READ_WRITE | CL_MEM_READ_ONLY)) || (of->u.mem.flags & CL_MEM_READ_ONLY && flags & (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY)))
     FAIL(CL_INVALID_VALUE);
   if ((of->u.mem.flags & CL_MEM_HOST_WRITE_ONLY && flags & CL_MEM_HOST_READ_ONLY) || (of->u.mem.flags & CL_MEM_HOST_READ_ONLY && flags & CL_MEM_HOST_WRITE_ONLY) ||
@@ -225,8 +225,8 @@ static object *make_image(cl_context c, cl_mem_flags flags, const cl_image_forma
   if (!is(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   if (!f) FAIL(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR);
   if (!d) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
-  if (d->buffer && !is(d->buffer, MEM)) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
-  cl_int bad = check_flags(flags, host);
+  if (d->buffer && (!is(d->buffer, MEM) || obj(d->buffer)->context != obj(c))) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
+  cl_int bad = yp_check_flags(flags, host);
   if (bad) FAIL(bad);
   size_t pixel = pixel_size(f), w = d->image_width, h = 1, z = 1;
   switch (d->image_type) {
@@ -246,7 +246,7 @@ static object *make_image(cl_context c, cl_mem_flags flags, const cl_image_forma
   const bool ask = host && !sure && (many || doubtful(obj(c), bytes));
   object *o = yp_new(MEM, d->buffer ? obj(d->buffer) : obj(c), obj(c));
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
-  o->u.mem.flags = d->buffer ? yp_flags_of(flags, obj(d->buffer)->u.mem.flags) : flags, o->u.mem.type = d->image_type, o->u.mem.pixel = pixel, o->u.mem.w = w, o->u.mem.h = h, o->u.mem.d = z;
+  o->u.mem.flags = d->buffer ? yp_flags_of(flags, obj(d->buffer)->u.mem.flags) : flags, o->u.mem.type = d->image_type, o->u.mem.pixel = pixel, o->u.mem.depth = f->image_channel_order == CL_DEPTH, o->u.mem.w = w, o->u.mem.h = h, o->u.mem.d = z;
   if (!d->buffer && (host || d->image_row_pitch || slice != least)) o->u.mem.told[0] = row, o->u.mem.told[1] = lines || slices ? slice : 0;
   if (lines) row = slice, slice *= h; /* each row is a slice there */
   o->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL, o->u.mem.host_row = row, o->u.mem.host_slice = slice;
@@ -323,6 +323,13 @@ static cl_int CL_API_CALL yp_clGetSupportedImageFormats(cl_context c, cl_mem_fla
   return status;
 }
 
+/* yp_color adds what an image is filled with, of which one of depths has one number and no more. */
+void yp_color(const object *image, const void *color) {
+  uint32_t channels[4] = {0};
+  memcpy(channels, color, image->u.mem.depth ? sizeof *channels : sizeof channels);
+  yp_bytes(channels, sizeof channels);
+}
+
 /* yp_mem_gone calls what the program asked for, the last first. */
 void yp_mem_gone(object *o) {
   yp_tell(o->destroyed, o);
@@ -364,7 +371,7 @@ static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size
 }
 
 static cl_int CL_API_CALL yp_clGetImageInfo(cl_mem m, cl_image_info what, size_t size, void *value, size_t *got) {
-  if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
+  if (!is(m, MEM) || !obj(m)->u.mem.pixel) return CL_INVALID_MEM_OBJECT;
   if (what == CL_IMAGE_BUFFER) GIVE(cl_mem, obj(m)->parent->kind == MEM && !obj(m)->parent->u.mem.pixel ? (cl_mem)obj(m)->parent : NULL);
   const size_t *told = obj(m)->u.mem.told;
   if (told[0] && (what == CL_IMAGE_ROW_PITCH || what == CL_IMAGE_SLICE_PITCH)) GIVE(size_t, told[what == CL_IMAGE_SLICE_PITCH]);
@@ -469,6 +476,14 @@ static bool shared_now(object *queue, object *mem, bool blocking, size_t n, cl_u
   return *status || (*gate = enter(mem));
 }
 
+/* may_be_empty: since OpenCL 2.1 what is read or written of a buffer may have no bytes. */
+static bool may_be_empty(const object *queue) {
+  char version[1024];
+  int major = 0, minor = 0;
+  if (yp_dispatch.clGetDeviceInfo((cl_device_id)queue->u.queue.device, CL_DEVICE_VERSION, sizeof version, version, NULL)) return false;
+  return sscanf(version, "OpenCL %d.%d", &major, &minor) == 2 && (major > 2 || (major == 2 && minor > 0));
+}
+
 static cl_int run_transfer(transfer *t) {
   if (!is(t->queue, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
   if (!is(t->mem, MEM) && !is(t->mem, SVM)) return CL_INVALID_MEM_OBJECT;
@@ -481,6 +496,7 @@ static cl_int run_transfer(transfer *t) {
   if (t->mem->u.mem.flags & (CL_MEM_HOST_NO_ACCESS | (reads ? CL_MEM_HOST_WRITE_ONLY : CL_MEM_HOST_READ_ONLY)) && !t->mapped)
     return CL_INVALID_OPERATION;
   if (t->shape == IMAGE && !within(t)) return CL_INVALID_VALUE;
+  if (t->shape == BUFFER && !t->region[0] && t->origin[0] <= t->mem->u.mem.size && may_be_empty(t->queue)) return not_read(t);
   size_t row = row_bytes(t), rows = t->region[1], slices = t->region[2], bytes = 0, plane = 0;
   if (!row || !rows || !slices || !reach(&plane, row, rows) || !reach(&bytes, plane, slices)) return CL_INVALID_VALUE;
   if (!t->host_row) t->host_row = row;

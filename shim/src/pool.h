@@ -90,6 +90,7 @@ struct object {
       struct yp_gate *gate, *refused; /* of a whole buffer or region: what it is shared behind, and what it cannot be */
       int mapped; /* and how often it or a part of it is */
       size_t pixel, w, h, d; /* of an image; pixel is 0 in a buffer */
+      bool depth;            /* of an image: its pixels are one number */
       struct map *maps;
       bool placed; /* shared virtual memory that is where that of another node is */
       bool listed; /* it was made with a list of properties, which was empty */
@@ -170,6 +171,7 @@ void yp_word(uint64_t w);
 void yp_size3(const size_t *v);
 void yp_osize3(const size_t *v, cl_uint n);
 void yp_bytes(const void *p, size_t n); /* a word that counts, and the bytes */
+void yp_color(const object *image, const void *color);
 void yp_rows(const uint8_t *p, size_t row, size_t rows, size_t slices, size_t row_pitch, size_t slice_pitch);
 void yp_waits(cl_uint n, const cl_event *events);
 cl_int yp_sync(answer *a);
@@ -229,6 +231,7 @@ cl_int yp_when_over(cl_event h, void(CL_CALLBACK *call)(cl_event, cl_int, void *
 #define GIVE_TEXT(X) return yp_give(X, strlen(X) + 1, size, value, got)
 cl_uint yp_count(int refs);
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);
+cl_int yp_check_flags(cl_mem_flags flags, const void *host);
 cl_mem_flags yp_flags_of(cl_mem_flags flags, cl_mem_flags buffer);
 
 static inline cl_int yp_no_properties(bool listed, size_t size, void *value, size_t *got) {

@@ -91,7 +91,7 @@ static cl_int CL_API_CALL sp_clEnqueueFillImage(cl_command_queue q, cl_mem m, co
   MEMORY(m, true);
   if (!color || !origin || !region) return CL_INVALID_VALUE;
   command c = {.type = CL_COMMAND_FILL_IMAGE, .queue = sp(q), .to = sp(m), .a = VECTOR(origin), .c = VECTOR(region)};
-  memcpy(c.pattern, color, 16);
+  memcpy(c.pattern, color, sp(m)->u.mem.format.image_channel_order == CL_DEPTH ? sizeof(cl_float) : 4 * sizeof(cl_float));
   return sp_enqueue(&c, n, waits, event);
 }
 
@@ -275,7 +275,11 @@ static cl_int CL_API_CALL sp_clEnqueueMarkerWithWaitList(cl_command_queue q, END
 static cl_int CL_API_CALL sp_clEnqueueMarker(cl_command_queue q, cl_event *event) { return sis(q, QUEUE) && !event ? CL_INVALID_VALUE : sync_point(CL_COMMAND_MARKER, 0, q, 0, NULL, event); }
 static cl_int CL_API_CALL sp_clEnqueueBarrierWithWaitList(cl_command_queue q, ENDS) { return sync_point(CL_COMMAND_BARRIER, 0, q, n, waits, event); }
 static cl_int CL_API_CALL sp_clEnqueueBarrier(cl_command_queue q) { return sync_point(CL_COMMAND_BARRIER, 0, q, 0, NULL, NULL); }
-static cl_int CL_API_CALL sp_clEnqueueWaitForEvents(cl_command_queue q, cl_uint n, const cl_event *waits) { return sis(q, QUEUE) && (!n || !waits) ? CL_INVALID_VALUE : sync_point(CL_COMMAND_BARRIER, 0, q, n, waits, NULL); }
+static cl_int CL_API_CALL sp_clEnqueueWaitForEvents(cl_command_queue q, cl_uint n, const cl_event *waits) {
+  if (sis(q, QUEUE) && (!n || !waits)) return CL_INVALID_VALUE;
+  const cl_int bad = sync_point(CL_COMMAND_BARRIER, 0, q, n, waits, NULL);
+  return bad == CL_INVALID_EVENT_WAIT_LIST ? CL_INVALID_EVENT : bad;
+}
 
 static cl_int CL_API_CALL sp_clFlush(cl_command_queue q) { return sis(q, QUEUE) ? D.clFlush(sp(q)->in[sp(q)->node]) : CL_INVALID_COMMAND_QUEUE; }
 

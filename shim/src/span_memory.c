@@ -88,7 +88,8 @@ span *sp_svm_at(const span *context, const void *p, size_t n) {
 
 static cl_mem CL_API_CALL sp_clCreateBuffer(cl_context c, cl_mem_flags flags, size_t size, void *host, cl_int *err) {
   if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
-  if ((host != NULL) != ((flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0)) FAIL(CL_INVALID_HOST_PTR);
+  const cl_int wrong = yp_check_flags(flags, host);
+  if (wrong) FAIL(wrong);
   span *of = flags & CL_MEM_USE_HOST_PTR ? sp_svm_at(sp(c), host, 1) : NULL, *m = sp_make(MEM, sp(c), of);
   if (!m) FAIL(CL_OUT_OF_HOST_MEMORY);
   m->u.mem.flags = flags, m->u.mem.size = size, m->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;
@@ -123,8 +124,9 @@ static cl_mem CL_API_CALL sp_clCreateSubBuffer(cl_mem h, cl_mem_flags flags, cl_
 static cl_mem CL_API_CALL sp_clCreateImage(cl_context c, cl_mem_flags flags, const cl_image_format *f, const cl_image_desc *d, void *host, cl_int *err) {
   if (!sis(c, CONTEXT)) FAIL(CL_INVALID_CONTEXT);
   if (!f) FAIL(CL_INVALID_IMAGE_FORMAT_DESCRIPTOR);
-  if (!d || (d->buffer && (!sis(d->buffer, MEM) || sp(d->buffer)->u.mem.image))) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
-  if ((host != NULL) != ((flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0)) FAIL(CL_INVALID_HOST_PTR);
+  if (!d || (d->buffer && (!sis(d->buffer, MEM) || sp(d->buffer)->u.mem.image || sp(d->buffer)->context != sp(c)))) FAIL(CL_INVALID_IMAGE_DESCRIPTOR);
+  const cl_int wrong = yp_check_flags(flags, host);
+  if (wrong) FAIL(wrong);
   span *m = sp_make(MEM, sp(c), d->buffer ? sp(d->buffer) : NULL);
   if (!m) FAIL(CL_OUT_OF_HOST_MEMORY);
   m->u.mem.flags = flags, m->u.mem.image = true, m->u.mem.format = *f, m->u.mem.desc = *d, m->u.mem.host = flags & CL_MEM_USE_HOST_PTR ? host : NULL;

@@ -114,7 +114,7 @@ static cl_int CL_API_CALL yp_clEnqueueFillImage(cl_command_queue a0, cl_mem a1, 
   yp_begin(obj(a0)->node, OP_EnqueueFillImage);
   yp_word(obj(a0)->id);
   yp_word(obj(a1)->id);
-  yp_bytes(a2, 16);
+  yp_color(obj(a1), a2);
   yp_size3(a3);
   yp_size3(a4);
   yp_proof();
@@ -284,18 +284,6 @@ static cl_int CL_API_CALL yp_clEnqueueBarrier(cl_command_queue a0) {
   return status;
 }
 
-static cl_int CL_API_CALL yp_clEnqueueWaitForEvents(cl_command_queue a0, cl_uint a1, const cl_event *a2) {
-  if (!is(a0, QUEUE)) return CL_INVALID_COMMAND_QUEUE;
-  cl_int bad = yp_check_waits(obj(a0)->context, a1, a2);
-  if (bad) return bad;
-  yp_begin(obj(a0)->node, OP_EnqueueWaitForEvents);
-  yp_word(obj(a0)->id);
-  yp_proof();
-  yp_waits(a1, a2);
-  cl_int status = yp_send_to(obj(a0), NULL);
-  return status;
-}
-
 static cl_int CL_API_CALL yp_clSetUserEventStatus(cl_event a0, cl_int a1) {
   if (!is(a0, EVENT)) return CL_INVALID_EVENT;
   yp_begin(obj(a0)->node, OP_SetUserEventStatus);
@@ -319,5 +307,4 @@ static cl_int CL_API_CALL yp_clSetUserEventStatus(cl_event a0, cl_int a1) {
   X(clEnqueueBarrierWithWaitList) \
   X(clEnqueueMarker) \
   X(clEnqueueBarrier) \
-  X(clEnqueueWaitForEvents) \
   X(clSetUserEventStatus)

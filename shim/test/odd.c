@@ -1,6 +1,7 @@
 /* Calls that are wrong, or odd, where nothing else was: what comes of each, in lines that are the same natively and
  * in the pool. With "all" behind its name a case is tried in a context over all devices. */
 #define CL_TARGET_OPENCL_VERSION 300
+#define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #define _GNU_SOURCE
 #include <CL/cl.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -259,6 +261,54 @@ static void forked(void) {
   printf("the child %d, its parent %d\n", status, v);
 }
 
+static bool over(cl_event of) {
+  cl_int state;
+  must(clGetEventInfo(of, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL), "status");
+  return state <= CL_COMPLETE;
+}
+
+/* What comes behind a wait, or a barrier, of OpenCL 1.0 in a queue waits for it. */
+static void waits(void) {
+  cl_int e, v = 5;
+  cl_command_queue loose = clCreateCommandQueue(context, last, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, &e);
+  must(e, "queue");
+  cl_event none = NULL, gate, first_done = NULL, done, marked;
+  printf("wrong: %d %d %d %d %d\n", clEnqueueWaitForEvents(NULL, 0, NULL), clEnqueueWaitForEvents(queue, 0, NULL), clEnqueueWaitForEvents(queue, 1, NULL),
+         clEnqueueWaitForEvents(queue, 1, &none), clEnqueueMarker(queue, NULL));
+  for (int i = 0; i < 4; i++) {
+    cl_command_queue q = i < 2 ? queue : loose;
+    cl_mem m = buffer(64), held = buffer(64);
+    gate = clCreateUserEvent(context, &e);
+    must(e, "event");
+    if (i % 2) must(clEnqueueFillBuffer(q, held, &v, sizeof v, 0, 64, 1, &gate, &first_done), "fill"), must(clEnqueueBarrier(q), "barrier");
+    else must(clEnqueueWaitForEvents(q, 1, &gate), "wait");
+    must(clEnqueueFillBuffer(q, m, &v, sizeof v, 0, 64, 0, NULL, &done), "fill"), must(clEnqueueMarker(q, &marked), "marker");
+    must(clFlush(q), "flush");
+    usleep(50000);
+    printf("behind it %d %d", over(done), over(marked));
+    must(clSetUserEventStatus(gate, CL_COMPLETE), "set"), must(clFinish(q), "finish");
+    printf(", then %d %d\n", over(done), over(marked));
+  }
+}
+
+/* What is read or written may have no bytes, since OpenCL 2.1. */
+static void empty(void) {
+  cl_int e, x = 7;
+  cl_mem m = buffer(64);
+  cl_event gate = clCreateUserEvent(context, &e), done;
+  must(e, "event");
+  printf("read %d %d, written %d", clEnqueueReadBuffer(queue, m, CL_TRUE, 0, 0, &x, 0, NULL, NULL), clEnqueueReadBuffer(other, m, CL_TRUE, 64, 0, &x, 0, NULL, NULL),
+         clEnqueueWriteBuffer(other, m, CL_TRUE, 8, 0, &x, 0, NULL, NULL));
+  printf(", beyond %d, nowhere %d, mapped %d\n", clEnqueueReadBuffer(queue, m, CL_TRUE, 65, 0, &x, 0, NULL, NULL), clEnqueueReadBuffer(queue, m, CL_TRUE, 0, 0, NULL, 0, NULL, NULL),
+         clEnqueueMapBuffer(queue, m, CL_TRUE, CL_MAP_READ, 0, 0, 0, NULL, NULL, &e) != NULL);
+  must(clEnqueueWriteBuffer(queue, m, CL_FALSE, 0, 0, &x, 1, &gate, &done), "write");
+  printf("before it %d", over(done));
+  must(clSetUserEventStatus(gate, CL_COMPLETE), "set"), must(clWaitForEvents(1, &done), "wait");
+  cl_command_type type;
+  must(clGetEventInfo(done, CL_EVENT_COMMAND_TYPE, sizeof type, &type, NULL), "type");
+  printf(", behind %d, it wrote %d, the program has %d\n", over(done), type == CL_COMMAND_WRITE_BUFFER, x);
+}
+
 /* Programs that have nothing to link, and a build that is refused. */
 static void links(void) {
   const char *broken = "kernel void k( {", *more = "kernel void more(global int *named) { named[0] = 1; }";
@@ -284,11 +334,63 @@ static void links(void) {
   clReleaseKernel(k), clReleaseKernel(again);
 }
 
+/* Objects that are not what a call asks for, and what is said twice. */
+static void twice(void) {
+  const cl_image_format format = {CL_RGBA, CL_SIGNED_INT32};
+  const cl_sampler_properties s[] = {CL_SAMPLER_NORMALIZED_COORDS, CL_TRUE, CL_SAMPLER_NORMALIZED_COORDS, CL_TRUE, 0};
+  const cl_queue_properties q[] = {CL_QUEUE_PROPERTIES, 0, CL_QUEUE_PROPERTIES, 0, 0};
+  const cl_buffer_region region = {0, 1024};
+  cl_device_id devices[] = {first, last};
+  cl_int e;
+  cl_mem m = buffer(4096), part = clCreateSubBuffer(m, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &e), of;
+  must(e, "part");
+  printf("images %d %d\n", clGetImageInfo(m, CL_IMAGE_BUFFER, sizeof of, &of, NULL), clGetImageInfo(part, CL_IMAGE_BUFFER, sizeof of, &of, NULL));
+  cl_context c = clCreateContext(NULL, all ? 2 : 1, devices, NULL, NULL, &e);
+  must(e, "context");
+  const cl_image_desc d = {.image_type = CL_MEM_OBJECT_IMAGE1D_BUFFER, .image_width = 16, .buffer = m};
+  clCreateImage(c, 0, &format, &d, NULL, &e), printf("of another context %d\n", e);
+  clCreateSamplerWithProperties(context, s, &e), printf("sampler %d\n", e);
+  clCreateCommandQueueWithProperties(context, first, q, &e), printf("queue %d\n", e);
+  clCreateBuffer(context, CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY, 64, devices, &e), printf("buffer %d\n", e);
+}
+
+/* An image of depths is filled with one number. The next page is nobody's. */
+static void depths(void) {
+  const cl_image_format format = {CL_DEPTH, CL_FLOAT};
+  const cl_image_desc d = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 4, .image_height = 4};
+  const size_t origin[3] = {0}, region[3] = {4, 4, 1};
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  cl_int e;
+  char *p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED || mprotect(p + page, page, PROT_NONE)) exit(1);
+  float *color = (float *)(void *)(p + page - sizeof *color), pixels[16] = {0};
+  *color = 0.25f;
+  cl_mem i = clCreateImage(context, CL_MEM_READ_WRITE, &format, &d, NULL, &e);
+  must(e, "image");
+  must(clEnqueueFillImage(other, i, color, origin, region, 0, NULL, NULL), "fill");
+  must(clEnqueueReadImage(queue, i, CL_TRUE, origin, region, 0, 0, pixels, 0, NULL, NULL), "read");
+  printf("it has %g and %g\n", pixels[0], pixels[15]);
+}
+
+/* The extensions of the device that this is asked for. */
+static void extensions(void) {
+  static const char *const names[] = {"cl_khr_fp64", "cl_khr_depth_images", "cl_khr_mipmap_image", "cl_khr_mipmap_image_writes", "cl_khr_initialize_memory", "cl_intel_planar_yuv", "cl_amd_copy_buffer_p2p"};
+  char list[8192] = " ";
+  must(clGetDeviceInfo(last, CL_DEVICE_EXTENSIONS, sizeof list - 2, list + 1, NULL), "extensions");
+  strcat(list, " ");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char name[64];
+    snprintf(name, sizeof name, " %s ", names[i]);
+    if (strstr(list, name)) printf("%s\n", names[i]);
+  }
+}
+
 int main(int n, char **args) {
   const struct {
     const char *name;
     void (*run)(void);
-  } cases[] = {{"arguments", arguments}, {"huge", huge}, {"refused", refused}, {"behind", behind}, {"loose", loose}, {"samplers", samplers}, {"clones", clones}, {"clocks", clocks}, {"forked", forked}, {"links", links}};
+  } cases[] = {{"arguments", arguments}, {"huge", huge}, {"refused", refused}, {"behind", behind}, {"loose", loose}, {"samplers", samplers}, {"clones", clones}, {"clocks", clocks}, {"forked", forked},
+               {"waits", waits}, {"empty", empty}, {"links", links}, {"twice", twice}, {"depths", depths}, {"extensions", extensions}};
   alarm(60);
   all = n > 2 && !strcmp(args[2], "all");
   start();

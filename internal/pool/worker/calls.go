@@ -195,6 +195,9 @@ func (s *Session) giveByParams(m *message, c *wire.Call, b *wire.Body) (int32, e
 		bad, out = clOutOfHostMemory, 0
 	}
 	name := c.Name
+	if m.Op == wire.OpEnqueueWaitForEvents { // PoCL ends the process that calls it
+		name, args = "clEnqueueBarrierWithWaitList", append(args, 0)
+	}
 	var h *held
 	wanted := false
 	if bad == clSuccess && q != nil && m.Op != wire.OpFlush {
@@ -204,11 +207,8 @@ func (s *Session) giveByParams(m *message, c *wire.Call, b *wire.Body) (int32, e
 	}
 	if wanted && out == 0 { // the program does not want its event
 		slot = make([]uint64, 1)
-		if fences[m.Op] && m.Op != wire.OpEnqueueBarrierWithWaitList {
-			if name = "clEnqueueBarrierWithWaitList"; m.Op == wire.OpEnqueueBarrier {
-				args = append(args, 0, 0)
-			}
-			args = append(args, 0)
+		if m.Op == wire.OpEnqueueBarrier {
+			name, args = "clEnqueueBarrierWithWaitList", append(args, 0, 0, 0)
 		}
 		args[len(args)-1] = atWords(slot)
 	}
