@@ -65,6 +65,12 @@ void yp_tell(callback *c, void *handle) {
   }
 }
 
+/* yp_when_gone has a function called when memory or a context goes. */
+cl_int yp_when_gone(object *o, void (*call)(void), void *data) {
+  __atomic_store_n(&(o->kind == CONTEXT ? o : o->context)->u.context.told, true, __ATOMIC_RELAXED);
+  return yp_when_destroyed(&o->destroyed, call, data);
+}
+
 static cl_int CL_API_CALL yp_clReleaseDevice(cl_device_id h);
 
 /* fact is what the worker has told of an object and stays so: it is asked once. */
@@ -96,12 +102,76 @@ void yp_keep_sampler(object *kernel, cl_uint i, object *sampler) {
   if (last) yp_destroy(was);
 }
 
+/* let_go ends what has an object stay, as one of its children. */
+static void let_go(object *o) {
+  pthread_mutex_lock(&objects);
+  const bool last = --o->children == 0 && yp_refs(o) == 0;
+  pthread_mutex_unlock(&objects);
+  if (last) yp_destroy(o);
+}
+
+/* leaving is an object that goes when commands have ended that may use it. */
+typedef struct {
+  object *o;
+  size_t left; /* queues that have some */
+} leaving;
+
+static void one_less(leaving *l) {
+  if (__atomic_sub_fetch(&l->left, 1, __ATOMIC_ACQ_REL)) return;
+  let_go(l->o);
+  free(l);
+}
+
+static void CL_CALLBACK has_none(cl_event e, cl_int status, void *l) {
+  (void)e, (void)status;
+  one_less(l);
+}
+
+/* used_in lists the queues whose commands an object waits for before it goes, and has all these stay: for memory of which the
+ * program is told that it goes all of its context's, as none of them says what it uses; for a queue, where the program is told of
+ * such things, itself. The caller has the lock. */
+static object **used_in(object *o, size_t *n) {
+  const bool of_queue = o->kind == QUEUE && __atomic_load_n(&o->context->u.context.told, __ATOMIC_RELAXED);
+  object **list = NULL;
+  if (o->awaited || !(of_queue || (o->kind == MEM && o->destroyed))) return NULL;
+  *n = 0;
+  for (int fill = 0; fill < 2; fill++) {
+    if (fill && !(list = *n ? calloc(*n, sizeof *list) : NULL)) return NULL;
+    *n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+      for (object *q = all[i]; q; q = q->next) {
+        if (q->kind != QUEUE || (of_queue ? q != o : q->context != o->context) || !yp_pending(q)) continue;
+        if (fill) list[*n] = q, q->children++;
+        ++*n;
+      }
+  }
+  o->awaited = true, o->children++;
+  return list;
+}
+
+/* await_commands has an object go when the queues of the list have done what they were given. */
+static void await_commands(object *o, object **list, size_t n) {
+  leaving *l = malloc(sizeof *l);
+  if (l) *l = (leaving){o, n + 1};
+  for (size_t i = 0; i < n; i++) {
+    cl_event e = NULL;
+    if (l && (yp_marker(list[i], (yp_ends){.event = &e, .type = CL_COMMAND_MARKER}) || yp_notice(e, CL_COMPLETE, has_none, l))) one_less(l);
+    if (e) yp_dispatch.clReleaseEvent(e);
+    let_go(list[i]);
+  }
+  free(list);
+  if (l) one_less(l);
+  else let_go(o);
+}
+
 /* yp_destroy frees what nothing points to any more, and then what only it pointed to. */
 void yp_destroy(object *o) {
   object *context = NULL, *device = NULL; /* a queue's */
+  object **used = NULL;
+  size_t n = 0;
   pthread_mutex_lock(&objects);
   __atomic_store_n(&o->refs, 0, __ATOMIC_RELAXED);
-  while (o && yp_refs(o) == 0 && o->children == 0) {
+  while (o && yp_refs(o) == 0 && o->children == 0 && !(used = used_in(o, &n))) {
     object *parent = o->parent;
     pthread_mutex_unlock(&objects); /* nobody else knows it any more */
     if (o->released) {
@@ -127,6 +197,7 @@ void yp_destroy(object *o) {
     o = parent;
   }
   pthread_mutex_unlock(&objects);
+  if (used) await_commands(o, used, n);
   if (device) yp_clReleaseDevice((cl_device_id)device);
   if (!context) return;
   yp_tell(context->destroyed, context);
@@ -144,7 +215,7 @@ static cl_int retain(void *handle, int kind, cl_int invalid) {
   return CL_SUCCESS;
 }
 
-/* release reports in *last whether that was the last reference. The worker is told when nothing is made of it any more: until
+/* release reports in *last whether that was the last reference: then the object stays until let_go, whatever other threads let go of. The worker is told when nothing is made of it any more: until
  * then it can be found by what is (CL_QUEUE_CONTEXT), and used. */
 static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
   *last = false;
@@ -153,11 +224,13 @@ static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
   int refs = yp_refs(obj(handle));
   if (refs < 1) return invalid;
   while (refs > 1 && !__atomic_compare_exchange_n(&obj(handle)->refs, &refs, refs - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
-  if (!(*last = refs == 1)) return CL_SUCCESS;
+  if (refs > 1) return CL_SUCCESS;
   pthread_mutex_lock(&objects);
-  obj(handle)->released = true;
   const bool stays = obj(handle)->children > 0;
+  *last = __atomic_sub_fetch(&obj(handle)->refs, 1, __ATOMIC_ACQ_REL) == 0;
+  if (*last) obj(handle)->released = true, obj(handle)->children++;
   pthread_mutex_unlock(&objects);
+  if (!*last) return CL_SUCCESS;
   return kind == QUEUE && stays ? yp_dispatch.clFlush(handle) : CL_SUCCESS;
 }
 
@@ -166,7 +239,7 @@ static cl_int release(void *handle, int kind, cl_int invalid, bool *last) {
   static cl_int CL_API_CALL yp_clRelease##NAME(TYPE h) {                        \
     bool last;                                                                  \
     cl_int bad = release(h, KIND, INVALID, &last);                              \
-    if (!bad && last) yp_destroy(obj(h));                                       \
+    if (last) let_go(obj(h));                                                   \
     return bad;                                                                 \
   }
 COUNTED(CommandQueue, cl_command_queue, QUEUE, CL_INVALID_COMMAND_QUEUE)
@@ -182,7 +255,7 @@ static cl_int CL_API_CALL yp_clRetainDevice(cl_device_id d) { return whole(d) ? 
 static cl_int CL_API_CALL yp_clReleaseDevice(cl_device_id d) {
   bool last = false;
   cl_int bad = whole(d) ? CL_SUCCESS : release(d, DEVICE, CL_INVALID_DEVICE, &last);
-  if (!bad && last) yp_destroy(obj(d));
+  if (last) let_go(obj(d));
   return bad;
 }
 
@@ -321,7 +394,7 @@ static cl_int CL_API_CALL yp_clGetContextInfo(cl_context h, cl_context_info what
 
 static cl_int CL_API_CALL yp_clSetContextDestructorCallback(cl_context h, void(CL_CALLBACK *call)(cl_context, void *), void *data) {
   if (!is(h, CONTEXT)) return CL_INVALID_CONTEXT;
-  return yp_when_destroyed(&obj(h)->destroyed, (void (*)(void))call, data);
+  return yp_when_gone(obj(h), (void (*)(void))call, data);
 }
 
 static object *create_queue(cl_context c, cl_device_id d, cl_command_queue_properties flags, cl_int *err) {

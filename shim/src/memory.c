@@ -344,7 +344,7 @@ void yp_mem_gone(object *o) {
 
 static cl_int CL_API_CALL yp_clSetMemObjectDestructorCallback(cl_mem m, void(CL_CALLBACK *call)(cl_mem, void *), void *data) {
   if (!is(m, MEM)) return CL_INVALID_MEM_OBJECT;
-  return yp_when_destroyed(&obj(m)->destroyed, (void (*)(void))call, data);
+  return yp_when_gone(obj(m), (void (*)(void))call, data);
 }
 
 static cl_int CL_API_CALL yp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size_t size, void *value, size_t *got) {

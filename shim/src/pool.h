@@ -58,6 +58,7 @@ struct object {
   uint64_t id;
   int refs;     /* the program's */
   bool released; /* it had some, and the worker is told when it goes */
+  bool awaited;  /* the commands that may use it were waited for */
   int children; /* objects that point here: the memory stays until they are gone */
   object *parent;  /* context of most, program of a kernel, parent of a sub-buffer or sub-device, queue of an event */
   object *context; /* NULL in a context */
@@ -72,6 +73,7 @@ struct object {
     struct {
       object **devices; /* which it retains */
       cl_uint n;
+      bool told; /* the program is told when it goes, or memory of it */
     } context;
     struct {
       cl_command_queue_properties flags;
@@ -128,6 +130,7 @@ extern object yp_platform, yp_devices[YP_NODES];
 extern int yp_device_count; /* one of each node */
 
 cl_int yp_when_destroyed(callback **list, void (*call)(void), void *data);
+cl_int yp_when_gone(object *o, void (*call)(void), void *data);
 void yp_tell(callback *c, void *handle);
 object *yp_find_object(const void *p); /* NULL: there is none at that address, which may be anything */
 bool yp_in_context(const object *context, const void *device);

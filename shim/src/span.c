@@ -8,12 +8,14 @@ static pthread_cond_t settled; /* a command was put aside or sent, an event has 
 static span *told, **last_told = &told; /* they are gone, and their callbacks are yet to be called */
 static cl_icd_dispatch table;
 
-void sp_enter(void) { pthread_mutex_lock(&lock); }
+static _Thread_local bool inside;
+
+void sp_enter(void) { pthread_mutex_lock(&lock), inside = true; }
 
 /* sp_leave gives the lock back, and tells what the program asked to be told. */
 void sp_leave(void) {
   span *o = told;
-  told = NULL, last_told = &told;
+  told = NULL, last_told = &told, inside = false;
   pthread_mutex_unlock(&lock);
   while (o) {
     span *n = o->next;
@@ -65,6 +67,25 @@ void sp_forget_in(span *m, int node) {
   sp_keep_writers(m, node);
 }
 
+/* gone_at has a span told to be gone when none of its nodes' objects is left: these wait for the commands that use them. It may be
+ * called with the lock, by what is released then. */
+static void CL_CALLBACK gone_at(void *handle, void *o_) {
+  span *o = o_;
+  (void)handle;
+  if (__atomic_sub_fetch(&o->left, 1, __ATOMIC_ACQ_REL)) return;
+  const bool within = inside;
+  if (!within) sp_enter();
+  o->next = NULL, *last_told = o, last_told = &o->next; /* before what it is part of */
+  if (!within) sp_leave();
+}
+
+/* sp_when_gone has a function called when memory or a context goes. */
+cl_int sp_when_gone(span *o, void (*call)(void), void *data) {
+  span *context = o->kind == SPAN + CONTEXT ? o : o->context;
+  EACH(i, context) __atomic_store_n(&obj(context->in[i])->u.context.told, true, __ATOMIC_RELAXED);
+  return yp_when_destroyed(&o->destroyed, call, data);
+}
+
 /* sp_gone frees what nothing refers to any more, and then what only it referred to. The caller has the lock. */
 void sp_gone(span *o) {
   if (!o || o->refs > 0 || o->holds > 0) return;
@@ -80,7 +101,9 @@ void sp_gone(span *o) {
         for (size_t i = 0; i < k->u.kernel.reaches; i++)
           if (k->u.kernel.reached[i] == o) k->u.kernel.reached[i--] = k->u.kernel.reached[--k->u.kernel.reaches];
       }
+  o->left = 1;
   for (int i = 0; i < YP_NODES; i++) {
+    if (o->destroyed && o->in[i] && !yp_when_gone(o->in[i], (void (*)(void))gone_at, o)) __atomic_add_fetch(&o->left, 1, __ATOMIC_RELAXED);
     if (o->kind == SPAN + CONTEXT && o->u.ctx.movers[i]) D.clReleaseCommandQueue(o->u.ctx.movers[i]);
     if (o->kind == SPAN + MEM) sp_forget_in(o, i);
     else release_in(o, i);
@@ -96,7 +119,7 @@ void sp_gone(span *o) {
     break;
   }
   o->kind = 0;
-  if (o->destroyed) o->next = NULL, *last_told = o, last_told = &o->next; /* before what it is part of */
+  if (o->destroyed) gone_at(NULL, o);
   else free(o);
   if (parent) parent->holds--, sp_gone(parent);
   if (context) context->holds--, sp_gone(context);
@@ -217,7 +240,7 @@ static cl_int CL_API_CALL sp_clGetContextInfo(cl_context h, cl_context_info what
 
 static cl_int CL_API_CALL sp_clSetContextDestructorCallback(cl_context h, void(CL_CALLBACK *call)(cl_context, void *), void *data) {
   if (!sis(h, CONTEXT)) return CL_INVALID_CONTEXT;
-  return yp_when_destroyed(&sp(h)->destroyed, (void (*)(void))call, data);
+  return sp_when_gone(sp(h), (void (*)(void))call, data);
 }
 
 /* create_queue makes a queue in the older way, by its flags, or by a list, which the program can ask for. */

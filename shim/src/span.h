@@ -74,6 +74,7 @@ struct span {
   span *context, *parent;
   void *in[YP_NODES]; /* the nodes' objects */
   callback *destroyed;
+  int left; /* nodes' objects that are yet to go before that is told, and one while they are released */
   span *next;
   union {
     struct {
@@ -175,6 +176,7 @@ void sp_drop(span *o);
 void *sp_done(span *o, cl_int bad, cl_int *err);
 void sp_gone(span *o);
 void sp_forget_in(span *m, int node);
+cl_int sp_when_gone(span *o, void (*call)(void), void *data);
 cl_int sp_release(const void *h, int kind, cl_int invalid);
 int sp_node_of(const span *context, const void *device);
 

@@ -191,7 +191,7 @@ static cl_int CL_API_CALL sp_clGetSupportedImageFormats(cl_context c, cl_mem_fla
 
 static cl_int CL_API_CALL sp_clSetMemObjectDestructorCallback(cl_mem m, void(CL_CALLBACK *call)(cl_mem, void *), void *data) {
   if (!sis(m, MEM)) return CL_INVALID_MEM_OBJECT;
-  return yp_when_destroyed(&sp(m)->destroyed, (void (*)(void))call, data);
+  return sp_when_gone(sp(m), (void (*)(void))call, data);
 }
 
 static cl_int CL_API_CALL sp_clGetMemObjectInfo(cl_mem m, cl_mem_info what, size_t size, void *value, size_t *got) {

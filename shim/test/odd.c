@@ -354,6 +354,54 @@ static void twice(void) {
   clCreateBuffer(context, CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY, 64, devices, &e), printf("buffer %d\n", e);
 }
 
+/* The program is told that memory and contexts are gone, when what was to be done with them is. */
+static int gone[3], gone_so_far;
+static void CL_CALLBACK mem_gone(cl_mem m, void *at) {
+  (void)m;
+  *(int *)at = __atomic_add_fetch(&gone_so_far, 1, __ATOMIC_ACQ_REL);
+}
+static void CL_CALLBACK context_gone(cl_context c, void *at) {
+  (void)c;
+  *(int *)at = __atomic_add_fetch(&gone_so_far, 1, __ATOMIC_ACQ_REL);
+}
+
+static void ends(void) {
+  const size_t one = 1;
+  const cl_buffer_region region = {0, 1024};
+  cl_device_id devices[] = {first, last};
+  cl_int e, v = 5, rounds = 100000000;
+  for (int i = 0; i < 4; i++) { /* a queue that keeps order, and one that does not; commands that wait, and that run */
+    cl_context c = clCreateContext(NULL, all ? 2 : 1, devices, NULL, NULL, &e);
+    must(e, "context");
+    cl_command_queue q = clCreateCommandQueue(c, last, i % 2 ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0, &e);
+    must(e, "queue");
+    cl_mem m = clCreateBuffer(c, CL_MEM_READ_WRITE, 4096, NULL, &e), part = clCreateSubBuffer(m, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &e);
+    must(e, "memory");
+    gone_so_far = 0, memset(gone, 0, sizeof gone);
+    must(clSetMemObjectDestructorCallback(m, mem_gone, &gone[0]), "callback"), must(clSetMemObjectDestructorCallback(part, mem_gone, &gone[1]), "callback");
+    must(clSetContextDestructorCallback(c, context_gone, &gone[2]), "callback");
+    cl_event gate = clCreateUserEvent(c, &e);
+    must(e, "event");
+    if (i < 2) {
+      must(clEnqueueFillBuffer(q, part, &v, sizeof v, 0, 64, 1, &gate, NULL), "fill");
+    } else {
+      cl_program p = clCreateProgramWithSource(c, 1, &text, NULL, &e);
+      must(clBuildProgram(p, 0, NULL, "", NULL, NULL), "build");
+      cl_kernel k = clCreateKernel(p, "slow", &e);
+      must(clSetKernelArg(k, 0, sizeof part, &part), "argument"), must(clSetKernelArg(k, 1, sizeof rounds, &rounds), "argument");
+      must(clEnqueueNDRangeKernel(q, k, 1, NULL, &one, NULL, 0, NULL, NULL), "run");
+      must(clReleaseKernel(k), "release"), must(clReleaseProgram(p), "release");
+    }
+    must(clFlush(q), "flush");
+    must(clReleaseMemObject(m), "release"), must(clReleaseMemObject(part), "release"), must(clReleaseCommandQueue(q), "release"), must(clReleaseContext(c), "release");
+    usleep(50000);
+    printf("gone %d", __atomic_load_n(&gone_so_far, __ATOMIC_ACQUIRE));
+    must(clSetUserEventStatus(gate, CL_COMPLETE), "set"), must(clReleaseEvent(gate), "release");
+    for (int k = 0; k < 2000 && __atomic_load_n(&gone_so_far, __ATOMIC_ACQUIRE) < 3; k++) usleep(10000);
+    printf(", then the part %d, the buffer %d, the context %d\n", gone[1], gone[0], gone[2]);
+  }
+}
+
 /* An image of depths is filled with one number. The next page is nobody's. */
 static void depths(void) {
   const cl_image_format format = {CL_DEPTH, CL_FLOAT};
@@ -390,7 +438,7 @@ int main(int n, char **args) {
     const char *name;
     void (*run)(void);
   } cases[] = {{"arguments", arguments}, {"huge", huge}, {"refused", refused}, {"behind", behind}, {"loose", loose}, {"samplers", samplers}, {"clones", clones}, {"clocks", clocks}, {"forked", forked},
-               {"waits", waits}, {"empty", empty}, {"links", links}, {"twice", twice}, {"depths", depths}, {"extensions", extensions}};
+               {"waits", waits}, {"empty", empty}, {"links", links}, {"twice", twice}, {"ends", ends}, {"depths", depths}, {"extensions", extensions}};
   alarm(60);
   all = n > 2 && !strcmp(args[2], "all");
   start();
