@@ -496,3 +496,29 @@ func TestMarksAll(t *testing.T) {
 		}
 	}
 }
+
+// TestOldWait: a driver is asked for a barrier, not for the wait of OpenCL 1.0, with which PoCL
+// ends the process, also for what waits for the program.
+func TestOldWait(t *testing.T) {
+	t.Parallel()
+	out := &heard{}
+	s := session(out)
+	s.bounds = usual
+	d := plays(t, s)
+	for i, m := range []*message{
+		asks(wire.OpEnqueueWaitForEvents, 1, words(uint64(queue), 1, uint64(event))),
+		asks(wire.OpUserEvent, 2, words(1, 60)),
+		asks(wire.OpEnqueueWaitForEvents, 3, words(uint64(queue), 1, 60)),
+		asks(wire.OpEnqueueBarrier, 4, words(uint64(queue))),
+	} {
+		if err := s.do(m); err != nil {
+			t.Fatal(err)
+		}
+		if status, ok := out.status(uint64(i + 1)); !ok || status != clSuccess {
+			t.Errorf("call %d: %d", i+1, status)
+		}
+	}
+	if old, barriers := d.called("clEnqueueWaitForEvents"), d.called("clEnqueueBarrierWithWaitList"); old != 0 || barriers != 3 {
+		t.Errorf("%d waits, %d barriers", old, barriers)
+	}
+}
