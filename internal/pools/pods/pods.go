@@ -19,8 +19,6 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
@@ -265,13 +263,13 @@ func (c *container) fits(check *core.Check, at string, asked map[string]any, api
 // memory: Kubernetes treats such a pod better (its QoS class is Guaranteed).
 func (p *pod) exact() bool {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		for _, name := range []string{"cpu", "memory"} {
-			limit, err := resource.ParseQuantity(fmt.Sprint(c.Resources.Limits[name]))
-			if err != nil || limit.IsZero() {
+		for _, name := range []string{core.CPU, core.Memory} {
+			limit, err := core.ParseQuantity(name, fmt.Sprint(c.Resources.Limits[name]))
+			if err != nil {
 				return false
 			}
 			if said, has := c.Resources.Requests[name]; has {
-				if request, err := resource.ParseQuantity(fmt.Sprint(said)); err != nil || request.Cmp(limit) != 0 {
+				if request, err := core.ParseQuantity(name, fmt.Sprint(said)); err != nil || request != limit {
 					return false
 				}
 			}
