@@ -134,16 +134,17 @@ static object **used_in(object *o, size_t *n) {
   const bool of_queue = o->kind == QUEUE && __atomic_load_n(&o->context->u.context.told, __ATOMIC_RELAXED);
   object **list = NULL;
   if (o->awaited || !(of_queue || (o->kind == MEM && o->destroyed))) return NULL;
+  size_t most = 0; /* whether they have something changes meanwhile */
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (object *q = all[i]; q; q = q->next) most += q->kind == QUEUE && (of_queue ? q == o : q->context == o->context);
+  if (!most || !(list = calloc(most, sizeof *list))) return NULL;
   *n = 0;
-  for (int fill = 0; fill < 2; fill++) {
-    if (fill && !(list = *n ? calloc(*n, sizeof *list) : NULL)) return NULL;
-    *n = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-      for (object *q = all[i]; q; q = q->next) {
-        if (q->kind != QUEUE || (of_queue ? q != o : q->context != o->context) || !yp_pending(q)) continue;
-        if (fill) list[*n] = q, q->children++;
-        ++*n;
-      }
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (object *q = all[i]; q; q = q->next)
+      if (q->kind == QUEUE && (of_queue ? q == o : q->context == o->context) && yp_pending(q)) list[(*n)++] = q, q->children++;
+  if (!*n) {
+    free(list);
+    return NULL;
   }
   o->awaited = true, o->children++;
   return list;
