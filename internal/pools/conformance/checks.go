@@ -657,9 +657,8 @@ func isolation(ctx context.Context, b *bench) error {
 	return t.end(ctx)
 }
 
-// crashed is what a program says whose kernel has crashed, or wrote nothing: some drivers see
-// to it, as Oclgrind does.
-var crashed = regexp.MustCompile(`(?m)^crash (0|-[1-9][0-9]*)$`)
+// crashed is what a program says whose kernel has crashed.
+var crashed = regexp.MustCompile(`(?m)^crash -[1-9][0-9]*$`)
 
 func scale(ctx context.Context, b *bench) error {
 	if b.AddNode == nil {
