@@ -364,7 +364,7 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 	if err != nil {
 		return w, nil, err
 	}
-	if !r.Stopping {
+	if !r.Stopping && slices.ContainsFunc(live, func(x *Slice) bool { return !r.shows(x.Device) }) {
 		anew, err := s.deviceGoneTx(ctx, tx, r)
 		if err != nil {
 			return w, nil, err
@@ -454,6 +454,11 @@ func (s *Service) endedTx(ctx context.Context, tx *db.Tx, x *Slice, reason strin
 	return s.fillTx(ctx, tx)
 }
 
+// shows reports whether the node has a device.
+func (r *Report) shows(device string) bool {
+	return slices.ContainsFunc(r.Devices, func(d pool.Device) bool { return d.ID == device })
+}
+
 // deviceGoneTx has slices placed anew that have a place at a device which their node
 // does not show any more, and reports whether there are any. What a program uses is
 // its node's to end.
@@ -463,7 +468,7 @@ func (s *Service) deviceGoneTx(ctx context.Context, tx *db.Tx, r *Report) (anew 
 		return false, err
 	}
 	for _, x := range list {
-		if slices.ContainsFunc(r.Devices, func(d pool.Device) bool { return d.ID == x.Device }) {
+		if r.shows(x.Device) {
 			continue
 		}
 		anew = true
@@ -515,7 +520,7 @@ func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online bool)
 		}
 	}
 	for _, d := range n.Devices {
-		if slices.ContainsFunc(r.Devices, func(x pool.Device) bool { return x.ID == d.ID }) {
+		if r.shows(d.ID) {
 			continue
 		}
 		switch {
