@@ -198,6 +198,10 @@ func TestReplaceDevices(t *testing.T) {
 	s.tell(syscall.SIGUSR1)
 	s.said("goes on in another program")
 	is("gone", true, 1<<30)
+	starts := program(t, s.unix, task.ID, token, "add")
+	if out, err := starts.CombinedOutput(); err == nil || !strings.Contains(string(out), "device opencl-0 is gone") {
+		t.Errorf("a program that starts where the device is gone: %v: %s", err, out)
+	}
 	have("fails")
 	s.tell(syscall.SIGUSR1)
 	if got := s.said("msg=serves"); !strings.Contains(got, "back=\"the devices of this machine cannot be listed") {

@@ -8,9 +8,11 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -203,4 +205,17 @@ func TestDoesNotArrive(t *testing.T) {
 		<-over
 		n.devices[0].turns.timer.Stop()
 	})
+}
+
+// TestReturned: what comes back from a program that did not take it is given to nobody any more:
+// neither takes it, and they would give it to each other for ever.
+func TestReturned(t *testing.T) {
+	t.Parallel()
+	previous := filepath.Join(t.TempDir(), "none")
+	if err := (&handover{Program: -1, Previous: previous, returned: true}).giveBack(errors.New("x")); err != nil {
+		t.Errorf("it is given back again: %v", err)
+	}
+	if err := (&handover{Program: -1, Previous: previous}).giveBack(errors.New("x")); err == nil {
+		t.Error("it is not given back at first")
+	}
 }

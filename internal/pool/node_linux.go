@@ -523,7 +523,9 @@ func (n *Node) data(conn net.Conn, challenge []byte, more int, sealed bool, know
 	var cmd *exec.Cmd
 	var l *link
 	if t != nil && (t.device.API == OpenCL || more == 0) {
-		if slot = slices.Index(t.workers[:], nil); slot < 0 {
+		if t.device.Gone { // its place among those of its driver may be another's
+			why = fmt.Sprintf("device %s is gone", t.Device)
+		} else if slot = slices.Index(t.workers[:], nil); slot < 0 {
 			why = fmt.Sprintf("task %s has %d programs, as many as it may have", id, between.Slots)
 		} else if !t.device.card.add(h) {
 			slot, why = -1, fmt.Sprintf("device %s has %d programs, as many as it may have", t.Device, between.Slots)
