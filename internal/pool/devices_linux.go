@@ -23,7 +23,7 @@ import (
 // to ([Node.Rescan]), and when a vendor's file or a device of the kernel's comes
 // or goes. A device is the same if it is of one model, driver, size and place: on the
 // bus, or, where the driver does not say that, among its equals; one that is not shown any more takes no new tasks, and goes when
-// its last task ends.
+// its last task ends. When it comes again, it has the name that it had (names_linux.go).
 
 // LibrariesVariable names the folder of makers' libraries to a program that is to
 // say what it finds ([Look]): as its node was told.
@@ -89,7 +89,7 @@ func (n *Node) Rescan() error {
 	found, err := list(n.cfg.Dir, n.program)
 	all := make([]Device, 0, len(found))
 	for _, f := range found {
-		all = append(all, Device{API: OpenCL, Model: f.Model, Vendor: f.Vendor, Driver: f.Driver, Version: f.Version, Type: f.Type, Units: f.Units, Memory: f.Memory, Bus: f.Bus})
+		all = append(all, Device{API: OpenCL, Model: f.Model, Vendor: f.Vendor, Driver: f.Driver, Version: f.Version, Type: f.Type, Units: f.Units, Memory: f.Memory, Bus: f.Bus, UUID: f.UUID})
 	}
 	cuda, e := listCUDA(n.cfg.Dir, n.program, n.cfg.Libraries)
 	if e != nil {
@@ -105,14 +105,16 @@ func (n *Node) Rescan() error {
 	if err != nil {
 		return err
 	}
+	defer n.keepNames()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	shown, is := map[*device]bool{}, n.match(all)
+	n.name(all, is)
 	for at, f := range all {
 		d := is[at]
 		if d == nil {
 			d = &device{Device: f, key: n.freeKey(kindOf(f)), turns: newArbiter()}
-			d.ID, d.Gone = n.freeID(f.API), true
+			d.Gone = true
 			d.Memory = n.bounded(f)
 			d.Concurrent = slices.Contains(n.cfg.Concurrent, d.ID)
 			d.turns.concurrent.Store(d.Concurrent)
@@ -123,7 +125,7 @@ func (n *Node) Rescan() error {
 			d.turns.crowded = d.crowded
 			n.devices = append(n.devices, d)
 		}
-		d.Bus, shown[d] = f.Bus, true
+		d.Bus, d.UUID, shown[d] = f.Bus, f.UUID, true
 		if has := n.bounded(f); has != d.Memory {
 			n.log.Warn("a device's memory has changed", "device", d.ID, "memory_bytes", has, "before", d.Memory)
 			d.Memory = has
@@ -224,10 +226,10 @@ func (n *Node) match(found []Device) []*device {
 	return is
 }
 
-func (n *Node) freeID(api string) string {
+// freeID is the first name of a device that is not taken.
+func freeID(api string, taken func(id string) bool) string {
 	for i := 0; ; i++ {
-		id := fmt.Sprintf("%s-%d", api, i)
-		if !slices.ContainsFunc(n.devices, func(d *device) bool { return d.ID == id }) {
+		if id := fmt.Sprintf("%s-%d", api, i); !taken(id) {
 			return id
 		}
 	}

@@ -182,6 +182,14 @@ func value(v *int64) int64 {
 	return *v
 }
 
+// limitOf is a limit of what a card draws, in milliwatts; 0 watts, or less: as it is made.
+func limitOf(c *cards.Card, watts int64) int64 {
+	if watts <= 0 && c.BaseLimit != nil {
+		return *c.BaseLimit
+	}
+	return watts * 1000
+}
+
 // limitPower sets what a card may draw; 0 watts: as it is made.
 func (n *Node) limitPower(device string, watts int64) error {
 	n.mu.Lock()
@@ -195,10 +203,7 @@ func (n *Node) limitPower(device string, watts int64) error {
 	if c == nil || c.LeastLimit == nil || c.MostLimit == nil {
 		return fault.New(fault.Invalid, "device %s: nothing sets what it may draw; NVML does of cards of NVIDIA", device)
 	}
-	want := watts * 1000
-	if watts == 0 && c.BaseLimit != nil {
-		want = *c.BaseLimit
-	}
+	want := limitOf(c, watts)
 	if want < *c.LeastLimit || want > *c.MostLimit {
 		return fault.New(fault.Invalid, "watts: %d, at least %d and at most %d for device %s", watts, *c.LeastLimit/1000, *c.MostLimit/1000, device)
 	}

@@ -263,3 +263,55 @@ func busOf(d pool.Device) string {
 	_, _ = fmt.Sscanf(d.Bus, "0000:%x:00.0", &b) // what it is not is no letter of the test's
 	return string(rune(b))
 }
+
+// A device has its name for good: not another has it while it is away, be that with its node
+// stopped or not; another card in its place does.
+func TestNames(t *testing.T) {
+	show := shows(t)
+	dir := t.TempDir()
+	var n node
+	names := func() string { // buses, and which of their names they have
+		t.Helper()
+		devices, err := dial(t, n.unix).Devices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var now []string
+		for _, d := range devices {
+			if d.Bus != "" && d.NotLent == "" && !d.Gone {
+				now = append(now, busOf(d)+strings.TrimPrefix(d.ID, "opencl-"))
+			}
+		}
+		slices.Sort(now)
+		return strings.Join(now, " ")
+	}
+	for _, x := range []struct {
+		what, start, names, then, become string
+	}{
+		{"at first", "efg\n123", "e0 f1 g2", "fg\n23", "f1 g2"},
+		{"the first is away, and one comes", "gf\n32", "f1 g2", "hgf\n432", "f1 g2 h4"},
+		{"all are moved", "abcd\n2341", "a1 b2 c4 d0", "abcd\n2341", "a1 b2 c4 d0"},
+		{"another in a place", "abcd\n2945", "a1 b2 c4 d0", "abc\n234", "a1 b2 c4"},
+		{"who says nothing more", "pqrs", "p0 q1 r2 s4", "pr", "p0 r2"},
+	} {
+		show(x.start)
+		n = start(t, pool.NodeConfig{Dir: dir})
+		if got := names(); got != x.names {
+			t.Errorf("%s: %s, want %s", x.what, got, x.names)
+		}
+		show(x.then)
+		eventually(t, func() bool { return len(names()) == len(x.become) })
+		if got := names(); got != x.become {
+			t.Errorf("%s, then: %s, want %s", x.what, got, x.become)
+		}
+		n.stop()
+	}
+	if err := os.WriteFile(filepath.Join(dir, "devices.json"), []byte("["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n = start(t, pool.NodeConfig{Dir: dir})
+	n.log.await(t, "devices are numbered anew")
+	if got := names(); got != "p0 r1" {
+		t.Errorf("numbered anew: %s", got)
+	}
+}

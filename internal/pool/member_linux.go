@@ -46,7 +46,11 @@ type brief struct {
 type limited struct {
 	watts int64
 	error string
+	at    time.Time
 }
+
+// limitsAgain is when a limit of power is set once more that was not set, or does not hold.
+const limitsAgain = 30 * time.Second
 
 func (n *Node) epoch() int64 { return int64(time.Since(n.member.since) / EpochLength) }
 
@@ -197,12 +201,7 @@ func (n *Node) obey(told Report, w Wanted) {
 		return !slices.ContainsFunc(w.Slices, func(s WantedSlice) bool { return s.Slice == slice })
 	})
 	n.limitGroups(w.Groups)
-	for _, p := range w.Power {
-		if last, tried := m.limited[p.Device]; (!tried || last.watts != p.Watts) && !n.closed {
-			m.limited[p.Device] = limited{watts: p.Watts}
-			n.work.Go(func() { n.limitAs(p) })
-		}
-	}
+	n.limitDevices(w.Power)
 	for _, t := range n.sorted() {
 		if t.Slice == "" {
 			continue
@@ -252,22 +251,54 @@ func (n *Node) limitGroups(groups []WantedGroup) {
 	})
 }
 
-// limitAs sets what a device may draw as the platform wants, once, and has it told
-// if that failed. The platform does not want the same again until the node starts
-// anew or it wanted something else.
-func (n *Node) limitAs(p WantedPower) {
-	err := n.limitPower(p.Device, max(p.Watts, 0))
-	if err == nil {
+// limitDevices sets what devices may draw as the platform wants, where their cards say that they
+// draw more or less. A card that starts anew, or comes back, has forgotten. The caller has the lock.
+func (n *Node) limitDevices(power []WantedPower) {
+	if len(power) == 0 || n.closed {
 		return
 	}
-	n.log.Warn("limit of power not set", "device", p.Device, "watts", p.Watts, "error", err)
+	limits := n.member.limited
+	for _, d := range n.listDevices(nil) {
+		i := slices.IndexFunc(power, func(p WantedPower) bool { return p.Device == d.ID })
+		if i < 0 || d.Gone || d.Card == nil || d.Card.LeastLimit == nil { // or not yet
+			continue
+		}
+		p, last := power[i], limits[d.ID]
+		anew := last.watts != p.Watts
+		if now := d.Card.Limit; now != nil && *now/1000 == limitOf(d.Card, p.Watts)/1000 {
+			limits[d.ID] = limited{watts: p.Watts}
+			continue
+		}
+		if !anew && time.Since(last.at) < limitsAgain {
+			continue
+		}
+		next := limited{watts: p.Watts, at: time.Now()}
+		if !anew {
+			next.error = last.error
+		}
+		limits[d.ID] = next
+		n.work.Go(func() { n.limitAs(p) })
+	}
+}
+
+// limitAs sets what a device may draw as the platform wants, and has it told if that failed.
+func (n *Node) limitAs(p WantedPower) {
+	why := ""
+	if err := n.limitPower(p.Device, max(p.Watts, 0)); err != nil {
+		why, _ = fault.Message(err)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.member.limited[p.Device].watts == p.Watts {
-		why, _ := fault.Message(err)
-		n.member.limited[p.Device] = limited{watts: p.Watts, error: why}
-		n.changed()
+	last := n.member.limited[p.Device]
+	if last.watts != p.Watts || last.error == why {
+		return // it wants another by now, or knows that
 	}
+	if why != "" {
+		n.log.Warn("limit of power not set", "device", p.Device, "watts", p.Watts, "error", why, "again_in", limitsAgain)
+	}
+	last.error = why
+	n.member.limited[p.Device] = last
+	n.changed()
 }
 
 // moveSlice moves a task as the platform wants, and has it told how that went.

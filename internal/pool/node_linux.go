@@ -67,6 +67,7 @@ type Node struct {
 	looks   sync.Mutex // one at a time looks for devices
 	notices *os.File   // what the kernel says of what comes and goes; nil: nothing
 	dev     int        // the watch of /dev in it
+	names   []named    // that devices have or had; of who looks
 
 	// See handover_linux.go.
 	replacing sync.Mutex     // one at a time
@@ -227,6 +228,7 @@ func (n *Node) open(h *handover) (err error) {
 	if !seccomp.Has() {
 		n.log.Warn("this kernel has no seccomp: programs whose kernels are code of their worker, as on processors, may reach services of this machine")
 	}
+	n.readNames()
 	n.makers = newMakers(n.program, cfg.Libraries, cfg.Dir)
 	if h != nil {
 		if err := errors.Join(n.takeDevices(h), n.takeListeners(h), n.take(h)); err != nil {
@@ -783,8 +785,11 @@ func newTask(d *device, s Spec, memory int64) (*task, error) {
 	}
 	now := time.Now()
 	t := &task{
-		Task:  Task{ID: ulid.Make().String(), Name: s.Name, Device: d.ID, API: d.API, UUID: d.UUID, Compute: s.Compute, Weighted: s.Weighted, Started: now.UTC().Truncate(time.Second)},
+		Task:  Task{ID: ulid.Make().String(), Name: s.Name, Device: d.ID, API: d.API, Compute: s.Compute, Weighted: s.Weighted, Started: now.UTC().Truncate(time.Second)},
 		began: now, token: make([]byte, 32), spec: s, device: d, page: page, mapped: mapped, memory: between.NewMemory(mapped, 0), done: make(chan struct{}), chainDone: make(chan struct{}),
+	}
+	if d.API == CUDA {
+		t.UUID = d.UUID
 	}
 	_, _ = rand.Read(t.token) // it does not fail
 	t.compute.Store(s.Compute)

@@ -75,14 +75,14 @@ type Device struct {
 	// Concurrent says that tasks use the device beside each other, by their
 	// weights; else one after the other, in turns.
 	Concurrent bool `json:"concurrent,omitempty"`
-	// Bus is where it is, "" where OpenCL does not say; Card what its maker's library
-	// says of what is there, if it has one.
+	// Bus is where it is, and UUID which of all there are, "" where the driver does not say.
 	Bus  string `json:"bus,omitempty"`
-	UUID string `json:"uuid,omitempty"` // of a device of CUDA
+	UUID string `json:"uuid,omitempty"`
 	// Pages says of a device of CUDA that its driver moves memory to the host and back, so
 	// that tasks can have more of it together than there is; of others the node does.
-	Pages bool        `json:"pages,omitempty"`
-	Card  *cards.Card `json:"card,omitempty"`
+	Pages bool `json:"pages,omitempty"`
+	// Card is what its maker's library says of what is there, if it has one.
+	Card *cards.Card `json:"card,omitempty"`
 	// Power is what it draws now, Energy what it has used since the node began, both
 	// milli, and EnergySource how that is known; "": it is not.
 	Power        int64  `json:"power_mw,omitempty"`

@@ -167,31 +167,46 @@ func TestBusyCounted(t *testing.T) {
 			t.Helper()
 			w.report(node, pool.Task{Slice: x.ID, Device: "d0", Busy: busy, Energy: busy.Milliseconds()})
 		}
+		var told []pool.EndedTask
 		task("n1", 5*time.Second)
 		counted("a program", 5*time.Second)
 		w.report("n1")
 		task("n1", 2*time.Second)
 		counted("the next", 7*time.Second)
+		// Three begin and two end between two counts; each end is told until its node hears that it was.
+		ends := func(busy time.Duration, then ...pool.Task) {
+			t.Helper()
+			told = append(told, pool.EndedTask{Slice: x.ID, Busy: busy, Energy: busy.Milliseconds()})
+			for range 2 {
+				must(t, w.says("n1", pool.Report{Boot: "b", Ended: told, Tasks: then}))
+			}
+		}
+		ends(3 * time.Second)
+		task("n1", 9*time.Second)
+		task("n1", 10*time.Second)
+		told = nil
+		ends(11*time.Second, pool.Task{Slice: x.ID, Busy: time.Second, Energy: 1000})
+		counted("two that ended, and one that runs", 20*time.Second)
 		// It moves, and is counted while it is at neither.
 		task("n1", 4*time.Second)
 		_, err = w.pools.Move(w.ann, x.ID, "n2", "d0", 0)
 		must(t, err)
-		counted("before it moves", 9*time.Second)
+		counted("before it moves", 23*time.Second)
 		w.beats["n1"]++
 		moves := pool.Report{Boot: "b", Sequence: w.beats["n1"], Devices: []pool.Device{{ID: "d0", Model: "Card", Memory: 1000 << 20}}, Tasks: []pool.Task{{Slice: x.ID, Busy: 4 * time.Second, Energy: 4000}}}
-		told, err := w.pools.Report(w.admin, pools.Report{Node: "n1", Secret: secret, Version: "v1", Report: moves}, 0)
-		if must(t, err); len(told.Moves) != 1 {
-			t.Fatalf("its node is told %+v", told)
+		wanted, err := w.pools.Report(w.admin, pools.Report{Node: "n1", Secret: secret, Version: "v1", Report: moves}, 0)
+		if must(t, err); len(wanted.Moves) != 1 {
+			t.Fatalf("its node is told %+v", wanted)
 		}
-		must(t, w.says("n1", pool.Report{Boot: "b", Moved: []pool.Moved{{Slice: x.ID, ID: told.Moves[0].ID, Pause: time.Millisecond}}}))
-		counted("on its way", 9*time.Second)
+		must(t, w.says("n1", pool.Report{Boot: "b", Moved: []pool.Moved{{Slice: x.ID, ID: wanted.Moves[0].ID, Pause: time.Millisecond}}}))
+		counted("on its way", 23*time.Second)
 		task("n2", 6*time.Second)
-		counted("where it came", 11*time.Second)
+		counted("where it came", 25*time.Second)
 		task("n2", 8*time.Second)
 		got, err := w.pools.Release(w.ann, x.ID)
-		if must(t, err); got.Busy != 8*time.Second || got.Energy != 8000 {
+		if must(t, err); got.Busy != 27*time.Second || got.Energy != 27000 {
 			t.Errorf("it ended with %s, %d mJ", got.Busy, got.Energy)
 		}
-		counted("released", 13*time.Second)
+		counted("released", 27*time.Second)
 	})
 }

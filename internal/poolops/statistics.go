@@ -107,28 +107,21 @@ func (s *Service) Count(ctx context.Context) error {
 	})
 }
 
-// markTx adds the device time and energy that are not counted yet. What is less than
-// was counted is the next program's, which began at 0.
+// markTx adds the device time and energy that are not counted yet.
 func markTx(ctx context.Context, tx *db.Tx, x *pools.Slice, u *amounts, ended bool) error {
 	var counted, energy int64
 	found, err := tx.Get(ctx, `SELECT device_us, energy_mj FROM pool_marks WHERE slice_id = $1`, []any{x.ID}, &counted, &energy)
 	if err != nil {
 		return err
 	}
-	now := x.Busy.Microseconds()
-	since := func(now, counted int64) int64 {
-		if now < counted {
-			return now
-		}
-		return now - counted
-	}
-	u.busy += since(now, counted)
-	u.energy += since(x.Energy, energy)
+	busy, used := max(x.Busy.Microseconds(), counted), max(x.Energy, energy)
+	u.busy += busy - counted
+	u.energy += used - energy
 	switch {
 	case ended && found:
 		_, err = tx.Exec(ctx, `DELETE FROM pool_marks WHERE slice_id = $1`, x.ID)
-	case !ended && (now != counted || x.Energy != energy):
-		_, err = tx.Exec(ctx, `INSERT INTO pool_marks (slice_id, device_us, energy_mj) VALUES ($1, $2, $3) ON CONFLICT (slice_id) DO UPDATE SET device_us = $2, energy_mj = $3`, x.ID, now, x.Energy)
+	case !ended && (busy != counted || used != energy):
+		_, err = tx.Exec(ctx, `INSERT INTO pool_marks (slice_id, device_us, energy_mj) VALUES ($1, $2, $3) ON CONFLICT (slice_id) DO UPDATE SET device_us = $2, energy_mj = $3`, x.ID, busy, used)
 	}
 	return err
 }

@@ -219,6 +219,9 @@ type Slice struct {
 	Busy                                                           time.Duration
 	Energy                                                         int64 // millijoules
 
+	past       time.Duration // of Busy, its programs' before the one that runs
+	pastEnergy int64
+
 	Cards          []string // the slices of its set
 	Position       int64    // in the queue, from 1
 	Used, Programs int64    // bytes; as last reported

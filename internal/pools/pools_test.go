@@ -574,12 +574,28 @@ func TestGone(t *testing.T) {
 		y := w.ask(pools.Request{Compute: 10})
 		n.runs(y.ID, held.ID)
 		old := n.Report
-		old.Sequence--
+		old.Sequence++
 		n.Boot, n.Sequence = "another", 0
 		n.runs()
 		if w.slice(y.ID).State != pools.Ended || w.slice(held.ID).State != pools.Assigned {
 			t.Errorf("started again: %+v %+v", w.slice(y.ID), w.slice(held.ID))
 		}
+		z := w.ask(pools.Request{Compute: 10})
+		n.runs(z.ID)
+		before := n.Report
+		n.runs(z.ID, held.ID)
+		for _, late := range []pools.Report{old, before} {
+			if _, err := w.tell(t.Context(), late); err != nil || w.slice(z.ID).State != pools.Running || w.slice(held.ID).State != pools.Running {
+				t.Errorf("a report of %s that comes late: %v, %+v %+v", late.Boot, err, w.slice(z.ID), w.slice(held.ID))
+			}
+		}
+		// What is put back to before it started anew is believed when nothing else reports.
+		w.clock.add(time.Minute)
+		if _, err := w.tell(t.Context(), old); err != nil || w.slice(z.ID).State != pools.Ended {
+			t.Errorf("put back: %v, %+v", err, w.slice(z.ID))
+		}
+		n.Boot = "a third"
+		n.runs(held.ID)
 		n.Stopping = true
 		n.report()
 		w.clock.add(2 * time.Second)

@@ -30,8 +30,11 @@ func TestPower(t *testing.T) {
 	t.Setenv("OCL_ICD_VENDORS", libraries)
 	for engine, postgres := range map[string]bool{"sqlite": false, "postgres": true} {
 		t.Run(engine, func(t *testing.T) {
+			limit := filepath.Join(t.TempDir(), "limit")
+			must(t, os.WriteFile(limit, []byte("350000"), 0o600))
+			t.Setenv("FAKENVML_LIMIT", limit)
 			a := apptest.Start(t, apptest.Options{Postgres: postgres})
-			start(t, a, pool.NodeConfig{Libraries: libraries})
+			x := start(t, a, pool.NodeConfig{Libraries: libraries})
 			// now returns the first device of a kind, and its figures.
 			now := func(kind string) (*poolv1.PoolDevice, *poolv1.PoolFigures) {
 				t.Helper()
@@ -63,6 +66,19 @@ func TestPower(t *testing.T) {
 			if d, f := now("gpu"); d.PowerLimitWatts != 200 || f.PowerLimitError != "" {
 				t.Errorf("device %v, figures %v", d, f)
 			}
+			// A card forgets its limit when it starts anew, with its node or without.
+			forgets := func() { must(t, os.WriteFile(limit, []byte("350000"), 0o600)) }
+			is := func(want string) {
+				t.Helper()
+				apptest.Until(t, "the card has the limit again", func() bool { b, err := os.ReadFile(limit); return err == nil && string(b) == want })
+			}
+			forgets()
+			is("200000")
+			x.stop()
+			forgets()
+			x.stop, x.cut = x.joinFrom(x.dir, "n1")
+			is("200000")
+			holds(200_000)
 			must(t, set("gpu", -1))
 			holds(350_000)
 			for what, x := range map[string]struct {

@@ -47,6 +47,7 @@ type real struct {
 	app  *apptest.App
 	stop func()          // the node, as a signal would
 	cut  func()          // what it says to the platform
+	dir  string          // the node's
 	cfg  pool.NodeConfig // of its nodes, but for where they are
 }
 
@@ -71,11 +72,21 @@ func start(t *testing.T, a *apptest.App, with ...pool.NodeConfig) *real {
 
 // join runs a node of this machine's devices.
 func (r *real) join(name string) (leave, cut func()) {
-	t, a := r.t, r.app
+	t := r.t
 	t.Helper()
 	dir, err := os.MkdirTemp("", "yp") // a socket's path is short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return r.joinFrom(dir, name)
+}
+
+// joinFrom runs one that has its folder already, or will.
+func (r *real) joinFrom(dir, name string) (leave, cut func()) {
+	t, a := r.t, r.app
+	t.Helper()
+	if r.dir == "" {
+		r.dir = dir
+	}
 	token, err := a.Admin.Pool.CreateNodeToken(t.Context(), &poolv1.CreateNodeTokenRequest{})
 	must(t, err)
 	transport := &http.Transport{}

@@ -25,6 +25,8 @@ type Report struct {
 const (
 	maxTasks = 10000       // of a node
 	maxPower = 100_000_000 // milliwatts of a device
+	// bootsLate is how late a report may come of before a node started anew.
+	bootsLate = time.Minute
 )
 
 func (r *Report) check(wait time.Duration) error {
@@ -333,7 +335,7 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 	if err != nil {
 		return w, nil, err
 	}
-	if b.boot == r.Boot && r.Sequence <= b.sequence {
+	if b.boot == r.Boot && r.Sequence <= b.sequence || b.before == r.Boot && tx.Now.Sub(b.seen) < bootsLate {
 		w, err = s.wantedTx(ctx, tx, r.Node, running)
 		return w, running, err
 	}
@@ -371,7 +373,10 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 		}
 		changed = changed || anew
 	}
-	next := &beat{boot: r.Boot, sequence: r.Sequence, epoch: r.Epoch, seen: tx.Now, tasks: []reported{}, figures: r.Figures}
+	next := &beat{boot: r.Boot, before: b.before, sequence: r.Sequence, epoch: r.Epoch, seen: tx.Now, tasks: []reported{}, ended: r.Ended, figures: r.Figures}
+	if b.boot != r.Boot {
+		next.before = b.boot
+	}
 	if r.Stopping {
 		next.gone = tx.Now
 	}
@@ -401,12 +406,17 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 	runs := slices.ContainsFunc(r.Tasks, func(t pool.Task) bool { return t.Slice == x.ID })
 	reason, ended := "its program ended", false
 	for _, e := range r.Ended {
-		if e.Slice == x.ID {
-			ended, reason, x.Busy, x.Energy, x.said = true, e.Reason, e.Busy, e.Energy, true
+		if e.Slice == x.ID && (last.boot != r.Boot || !slices.Contains(last.ended, e)) { // else it was heard
+			ended, reason, x.said = true, e.Reason, true
+			x.past, x.pastEnergy = x.past+e.Busy, x.pastEnergy+e.Energy
+			x.Busy, x.Energy = x.past, x.pastEnergy
 		}
 	}
 	if !ended {
 		last.did(x)
+	}
+	if last.boot != r.Boot { // whatever runs is another
+		x.past, x.pastEnergy = x.Busy, x.Energy
 	}
 	switch {
 	case runs && x.State == Assigned:
@@ -416,6 +426,7 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 		if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "task started", x.asked())); err != nil {
 			return err
 		}
+	case runs && x.Fixed && (ended || last.boot != r.Boot): // the next program has it
 	case runs, x.State == Assigned && !ended: // as it was, or its program has not come yet
 		return nil
 	case !x.leftAt.IsZero() && !ended: // it had gone, whatever has become of the node since

@@ -222,9 +222,10 @@ func details(ctx context.Context, tx *db.Tx, list []*Slice) error {
 				}
 				beats[x.Node] = b
 			}
+			beats[x.Node].did(x)
 			for _, t := range beats[x.Node].tasks {
 				if t.Slice == x.ID {
-					x.Used, x.Programs, x.Busy, x.Energy = t.Used, t.Programs, time.Duration(t.Busy)*time.Microsecond, t.Energy
+					x.Used, x.Programs = t.Used, t.Programs
 				}
 			}
 		}

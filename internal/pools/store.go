@@ -3,6 +3,7 @@ package pools
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -124,22 +125,22 @@ func lend(ctx context.Context, tx *db.Tx, node, device string, compute, memory, 
 const sliceColumns = `slice_id, request_key, group_id, tenant_id, user_id, user_name, name, spec_id, compute, memory_mib, weighted, model, want_node, want_device, host, local, nodes, devices, fixed, priority,
 	idle_s, limit_s, price_fen, state, node_id, device_id, reason, created_at, polled_at, assigned_at, started_at, ended_at, metered_at, device_us,
 	physical, affinity, anti_affinity, move_id, to_node, to_device, left_at, move_error, pause_us, set_id, across,
-	run_id, job_id, project, task_name, task_index, replica_index, run_number, energy_mj, api, queued_at`
+	run_id, job_id, project, task_name, task_index, replica_index, run_number, energy_mj, api, queued_at, past_us, past_mj`
 
 func readSlices(ctx context.Context, tx *db.Tx, where string, args ...any) (out []*Slice, err error) {
 	err = tx.Query(ctx, `SELECT `+sliceColumns+` FROM pool_slices `+where, args, func(row db.Row) error {
 		s := &Slice{}
-		var created, polled, assigned, started, ended, metered, busy, left, pause, queued int64
+		var created, polled, assigned, started, ended, metered, busy, left, pause, queued, past int64
 		if err := row.Scan(&s.ID, &s.requestKey, &s.Group, &s.Tenant, &s.User, &s.UserName, &s.Name, &s.Spec, &s.Compute, &s.Memory, &s.Weighted, &s.Model, &s.WantNode, &s.WantDevice, &s.Host,
 			&s.Policy.Local, &s.Policy.Nodes, &s.Policy.Devices, &s.Fixed, &s.Priority, &s.Idle, &s.Limit, &s.PriceFen, &s.State, &s.Node, &s.Device, &s.Reason,
 			&created, &polled, &assigned, &started, &ended, &metered, &busy,
 			&s.Physical, &s.Affinity, &s.Anti, &s.moveID, &s.ToNode, &s.ToDevice, &left, &s.MoveError, &pause, &s.Set, &s.Across,
-			&s.run.ID, &s.run.Job, &s.run.Project, &s.run.Task, &s.run.TaskIndex, &s.run.Replica, &s.run.Number, &s.Energy, &s.API, &queued); err != nil {
+			&s.run.ID, &s.run.Job, &s.run.Project, &s.run.Task, &s.run.TaskIndex, &s.run.Replica, &s.run.Number, &s.Energy, &s.API, &queued, &past, &s.pastEnergy); err != nil {
 			return err
 		}
 		s.CreatedAt, s.PolledAt, s.AssignedAt, s.StartedAt, s.EndedAt, s.meteredAt = db.Time(created), db.Time(polled), db.Time(assigned), db.Time(started), db.Time(ended), db.Time(metered)
 		s.QueuedAt = db.Time(max(created, queued))
-		s.Busy, s.leftAt, s.Pause = time.Duration(busy)*time.Microsecond, db.Time(left), time.Duration(pause)*time.Microsecond
+		s.Busy, s.leftAt, s.Pause, s.past = time.Duration(busy)*time.Microsecond, db.Time(left), time.Duration(pause)*time.Microsecond, time.Duration(past)*time.Microsecond
 		out = append(out, s)
 		return nil
 	})
@@ -150,15 +151,18 @@ func readSlices(ctx context.Context, tx *db.Tx, where string, args ...any) (out 
 }
 
 func putSlice(ctx context.Context, tx *db.Tx, s *Slice) error {
+	if s.State != Running {
+		s.past, s.pastEnergy = s.Busy, s.Energy
+	}
 	_, err := tx.Exec(ctx, `INSERT INTO pool_slices (`+sliceColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34,
-		$35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52, $53, $54, $55)
+		$35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52, $53, $54, $55, $56, $57)
 		ON CONFLICT (slice_id) DO UPDATE SET compute = $9, memory_mib = $10, state = $24, node_id = $25, device_id = $26, reason = $27, polled_at = $29, assigned_at = $30, started_at = $31, ended_at = $32, metered_at = $33, device_us = $34,
-		move_id = $38, to_node = $39, to_device = $40, left_at = $41, move_error = $42, pause_us = $43, energy_mj = $53, queued_at = $55`,
+		move_id = $38, to_node = $39, to_device = $40, left_at = $41, move_error = $42, pause_us = $43, energy_mj = $53, queued_at = $55, past_us = $56, past_mj = $57`,
 		s.ID, s.requestKey, s.Group, s.Tenant, s.User, s.UserName, s.Name, s.Spec, s.Compute, s.Memory, s.Weighted, s.Model, s.WantNode, s.WantDevice, s.Host, s.Policy.Local, s.Policy.Nodes, s.Policy.Devices,
 		s.Fixed, s.Priority, s.Idle, s.Limit, s.PriceFen, int64(s.State), s.Node, s.Device, s.Reason, db.Micros(s.CreatedAt), db.Micros(s.PolledAt), db.Micros(s.AssignedAt), db.Micros(s.StartedAt),
 		db.Micros(s.EndedAt), db.Micros(s.meteredAt), s.Busy.Microseconds(),
 		s.Physical, s.Affinity, s.Anti, s.moveID, s.ToNode, s.ToDevice, db.Micros(s.leftAt), s.MoveError, s.Pause.Microseconds(), s.Set, s.Across,
-		s.run.ID, s.run.Job, s.run.Project, s.run.Task, s.run.TaskIndex, s.run.Replica, s.run.Number, s.Energy, s.API, db.Micros(s.QueuedAt))
+		s.run.ID, s.run.Job, s.run.Project, s.run.Task, s.run.TaskIndex, s.run.Replica, s.run.Number, s.Energy, s.API, db.Micros(s.QueuedAt), s.past.Microseconds(), s.pastEnergy)
 	if err != nil {
 		return fmt.Errorf("store slice %s: %w", s.ID, err)
 	}
@@ -243,10 +247,11 @@ func readPolicy(ctx context.Context, tx *db.Tx) (Policy, error) {
 
 // beat is what a node last reported.
 type beat struct {
-	boot            string
+	boot, before    string
 	sequence, epoch int64
 	seen, gone      time.Time
 	tasks           []reported
+	ended           []pool.EndedTask
 	figures         []pool.Figure
 }
 
@@ -254,7 +259,7 @@ type beat struct {
 func (b *beat) did(x *Slice) {
 	for _, t := range b.tasks {
 		if t.Slice == x.ID {
-			x.Busy, x.Energy = time.Duration(t.Busy)*time.Microsecond, t.Energy
+			x.Busy, x.Energy = x.past+time.Duration(t.Busy)*time.Microsecond, x.pastEnergy+t.Energy
 		}
 	}
 }
@@ -271,8 +276,8 @@ type reported struct {
 func readBeat(ctx context.Context, tx *db.Tx, node string) (*beat, error) {
 	b := &beat{}
 	var seen, gone int64
-	var tasks string
-	found, err := tx.Get(ctx, `SELECT boot, sequence, epoch, seen_at, gone_at, tasks FROM pool_beats WHERE node_id = $1`, []any{node}, &b.boot, &b.sequence, &b.epoch, &seen, &gone, &tasks)
+	var tasks, ended string
+	found, err := tx.Get(ctx, `SELECT boot, before, sequence, epoch, seen_at, gone_at, tasks, ended FROM pool_beats WHERE node_id = $1`, []any{node}, &b.boot, &b.before, &b.sequence, &b.epoch, &seen, &gone, &tasks, &ended)
 	if err != nil {
 		return nil, fmt.Errorf("read what pool node %s reported: %w", node, err)
 	}
@@ -280,7 +285,7 @@ func readBeat(ctx context.Context, tx *db.Tx, node string) (*beat, error) {
 		return b, nil
 	}
 	b.seen, b.gone = db.Time(seen), db.Time(gone)
-	return b, fromJSON(tasks, &b.tasks)
+	return b, errors.Join(fromJSON(tasks, &b.tasks), fromJSON(ended, &b.ended))
 }
 
 func putBeat(ctx context.Context, tx *db.Tx, node string, b *beat) error {
@@ -288,14 +293,20 @@ func putBeat(ctx context.Context, tx *db.Tx, node string, b *beat) error {
 	if err != nil {
 		return fmt.Errorf("encode what pool node %s reported: %w", node, err)
 	}
+	ended := []byte("[]")
+	if len(b.ended) > 0 {
+		if ended, err = json.Marshal(b.ended); err != nil {
+			return fmt.Errorf("encode what ended at pool node %s: %w", node, err)
+		}
+	}
 	figures := []byte("[]")
 	if b.figures != nil {
 		if figures, err = json.Marshal(b.figures); err != nil {
 			return fmt.Errorf("encode what devices of pool node %s do: %w", node, err)
 		}
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO pool_beats (node_id, boot, sequence, epoch, seen_at, gone_at, tasks, figures) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-		ON CONFLICT (node_id) DO UPDATE SET boot = $2, sequence = $3, epoch = $4, seen_at = $5, gone_at = $6, tasks = $7, figures = $8`, node, b.boot, b.sequence, b.epoch, db.Micros(b.seen), db.Micros(b.gone), string(tasks), string(figures))
+	_, err = tx.Exec(ctx, `INSERT INTO pool_beats (node_id, boot, before, sequence, epoch, seen_at, gone_at, tasks, figures, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+		ON CONFLICT (node_id) DO UPDATE SET boot = $2, before = $3, sequence = $4, epoch = $5, seen_at = $6, gone_at = $7, tasks = $8, figures = $9, ended = $10`, node, b.boot, b.before, b.sequence, b.epoch, db.Micros(b.seen), db.Micros(b.gone), string(tasks), string(figures), string(ended))
 	if err != nil {
 		return fmt.Errorf("store what pool node %s reported: %w", node, err)
 	}

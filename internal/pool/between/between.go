@@ -18,7 +18,8 @@ type Device struct {
 	Type     string `json:"type"`
 	Units    int64  `json:"units"`
 	Memory   int64  `json:"memory_bytes"`
-	Bus      string `json:"bus,omitempty"` // as cards.Bus writes it; "": OpenCL does not say
+	Bus      string `json:"bus,omitempty"`  // as cards.Bus writes it; "": OpenCL does not say
+	UUID     string `json:"uuid,omitempty"` // in hexadecimal; "": as before
 }
 
 // Cards begin the names that drivers give accelerators in /dev.

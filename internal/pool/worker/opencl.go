@@ -4,6 +4,7 @@ package worker
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"runtime"
 	"slices"
@@ -57,6 +58,7 @@ const (
 	clCoarseGrain         = 1 << 0
 	clTypeCPU             = 1 << 1
 	clDeviceBus           = 0x410F
+	clDeviceUUID          = 0x106A
 	clDeviceBusNV         = 0x4008
 	clDeviceSlotNV        = 0x4009
 	clDeviceDomainNV      = 0x400A
@@ -308,7 +310,7 @@ func (l *library) devices() []handle {
 			}
 			out = append(out, handle{between.Device{
 				Platform: p, Index: i, Model: strings.TrimSpace(text(clDeviceName)), Vendor: text(clDeviceVendor), Driver: name + " " + text(clDriverVersion), Version: text(clDeviceVersion),
-				Type: kind, Units: int64(l.number("clGetDeviceInfo", d, clDeviceUnits)), Memory: int64(l.number("clGetDeviceInfo", d, clDeviceMemory)), Bus: l.bus(d),
+				Type: kind, Units: int64(l.number("clGetDeviceInfo", d, clDeviceUnits)), Memory: int64(l.number("clGetDeviceInfo", d, clDeviceMemory)), Bus: l.bus(d), UUID: l.uuid(d),
 			}, platform, d})
 		}
 	}
@@ -332,6 +334,15 @@ func (l *library) bus(d uintptr) string {
 		return cards.Bus(0, uint64(b[21]), uint64(b[22]), uint64(b[23]))
 	}
 	return ""
+}
+
+// uuid asks which device of all there are it is (cl_khr_device_uuid).
+func (l *library) uuid(d uintptr) string {
+	b, s := l.info("clGetDeviceInfo", d, clDeviceUUID)
+	if s != clSuccess || len(b) != 16 || [16]byte(b) == [16]byte{} {
+		return ""
+	}
+	return hex.EncodeToString(b)
 }
 
 // Devices lists the devices of this machine.

@@ -2418,7 +2418,7 @@ type Slice struct {
 	AssignedAt *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=assigned_at,json=assignedAt,proto3" json:"assigned_at,omitempty"`
 	StartedAt  *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	EndedAt    *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
-	// How long it had the device, as last reported.
+	// How long its programs, one after the other, had the device, as last reported.
 	DeviceMicros    int64 `protobuf:"varint,23,opt,name=device_micros,json=deviceMicros,proto3" json:"device_micros,omitempty"`
 	MemoryUsedBytes int64 `protobuf:"varint,24,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`
 	Programs        int64 `protobuf:"varint,25,opt,name=programs,proto3" json:"programs,omitempty"`

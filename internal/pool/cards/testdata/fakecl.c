@@ -1,6 +1,7 @@
 /* fakecl plays a maker's OpenCL for tests: a GPU, which is not there and
  * computes nothing, with where it is on the bus; or as many as FAKECL_BUSES names
- * a file that has a letter for each, which is its bus. The first of fakenvml's cards
+ * a file that has a letter for each, which is its bus, and in a second line another
+ * for its UUID, or none. The first of fakenvml's cards
  * is at the same place, e. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
@@ -16,8 +17,8 @@ struct _cl_platform_id {
 } platform = {&dispatch};
 struct _cl_device_id {
 	const cl_icd_dispatch *dispatch;
-	char bus;
-} device[8] = {{&dispatch, 'e'}};
+	char bus, uuid;
+} device[8] = {{&dispatch, 'e', 0}};
 
 static cl_int give(const void *v, size_t n, size_t size, void *to, size_t *got) {
 	if (to && size < n) return CL_INVALID_VALUE;
@@ -44,7 +45,8 @@ static cl_int CL_API_CALL devices(cl_platform_id p, cl_device_type type, cl_uint
 	const char *path = getenv("FAKECL_BUSES");
 	FILE *f = path ? fopen(path, "re") : NULL;
 	cl_uint there = f ? 0 : 1;
-	for (int c; f && there < 8 && (c = getc(f)) > ' '; there++) device[there].dispatch = &dispatch, device[there].bus = (char)c;
+	for (int c; f && there < 8 && (c = getc(f)) > ' '; there++) device[there].dispatch = &dispatch, device[there].bus = (char)c, device[there].uuid = 0;
+	for (int c, i = 0; f && i < (int)there && (c = getc(f)) > ' '; i++) device[i].uuid = (char)c;
 	if (f) fclose(f);
 	for (cl_uint i = 0; list && i < n && i < there; i++) list[i] = &device[i];
 	if (count) *count = there;
@@ -59,6 +61,11 @@ static cl_int CL_API_CALL info(cl_device_id d, cl_device_info what, size_t size,
 	case CL_DEVICE_TYPE: return give(&(cl_device_type){CL_DEVICE_TYPE_GPU}, sizeof(cl_device_type), size, to, got);
 	case CL_DEVICE_MAX_COMPUTE_UNITS: return give(&(cl_uint){132}, sizeof(cl_uint), size, to, got);
 	case CL_DEVICE_GLOBAL_MEM_SIZE: return give(&(cl_ulong){80ULL << 30}, sizeof(cl_ulong), size, to, got);
+	case 0x106A: { /* CL_DEVICE_UUID_KHR */
+		char b[16] = {d->uuid};
+		if (!d->uuid) return CL_INVALID_VALUE;
+		return give(b, sizeof b, size, to, got);
+	}
 #ifdef NV
 	case 0x4008: return give(&(cl_uint){(cl_uint)d->bus}, sizeof(cl_uint), size, to, got);   /* CL_DEVICE_PCI_BUS_ID_NV */
 	case 0x4009: return give(&(cl_uint){0 << 3}, sizeof(cl_uint), size, to, got); /* CL_DEVICE_PCI_SLOT_ID_NV */

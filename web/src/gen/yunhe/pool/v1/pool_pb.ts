@@ -1657,7 +1657,7 @@ export type Slice = Message<"yunhe.pool.v1.Slice"> & {
   endedAt?: Timestamp | undefined;
 
   /**
-   * How long it had the device, as last reported.
+   * How long its programs, one after the other, had the device, as last reported.
    *
    * @generated from field: int64 device_micros = 23;
    */
