@@ -208,5 +208,18 @@ func TestBusyCounted(t *testing.T) {
 			t.Errorf("it ended with %s, %d mJ", got.Busy, got.Energy)
 		}
 		counted("released", 27*time.Second)
+		y, err := w.pools.Request(w.ann, pools.Request{Group: "team", Compute: 10, Memory: 100, Node: "n2"})
+		must(t, err)
+		z, err := w.pools.Request(w.ann, pools.Request{Group: "team", Compute: 10, Memory: 100, Node: "n2", Fixed: true})
+		must(t, err)
+		w.report("n2", pool.Task{Slice: y.ID, Busy: time.Second, Energy: 1000}, pool.Task{Slice: z.ID, Busy: time.Second, Energy: 1000})
+		w.beats["n2"] = 0
+		must(t, w.says("n2", pool.Report{Boot: "c", Tasks: []pool.Task{{Slice: z.ID, Busy: 3 * time.Second, Energy: 3000}}}))
+		counted("their node began anew", 32*time.Second)
+		for id, want := range map[string]time.Duration{y.ID: time.Second, z.ID: 4 * time.Second} {
+			if got, _, err := w.pools.Await(w.ann, id, 0); err != nil || got.Busy != want {
+				t.Errorf("slice %s had its device for %+v, %v, want %s", id, got, err, want)
+			}
+		}
 	})
 }

@@ -415,9 +415,6 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 	if !ended {
 		last.did(x)
 	}
-	if last.boot != r.Boot { // whatever runs is another
-		x.past, x.pastEnergy = x.Busy, x.Energy
-	}
 	switch {
 	case runs && x.State == Assigned:
 		if x.State = Running; x.StartedAt.IsZero() {
@@ -427,6 +424,7 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 			return err
 		}
 	case runs && x.Fixed && (ended || last.boot != r.Boot): // the next program has it
+		x.past, x.pastEnergy = x.Busy, x.Energy
 	case runs, x.State == Assigned && !ended: // as it was, or its program has not come yet
 		return nil
 	case !x.leftAt.IsZero() && !ended: // it had gone, whatever has become of the node since
