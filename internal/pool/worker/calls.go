@@ -368,7 +368,7 @@ func (s *Session) release(b *wire.Body) error {
 	if o.kind == queue && o.drained < o.fed.Load() && !s.holdsAny(o) { // what it was given goes on
 		if m, bad := s.mark(o); bad == clSuccess {
 			s.lib.call("clFlush", o.ptr)
-			s.runs(m.event)
+			s.runs(s.follow(m).event)
 		}
 	}
 	s.forget(o)

@@ -137,8 +137,10 @@ func (s *Session) watch(m *message, q *object) (h *held, wanted bool) {
 	if len(on) == 0 {
 		return nil, any
 	}
-	if e := make([]uint64, 1); !any && s.lib.status("clEnqueueMarkerWithWaitList", q.ptr, 0, 0, atWords(e)) == clSuccess {
-		s.runs(uintptr(e[0])) // all that came before it
+	if !any {
+		if before, bad := s.mark(q); bad == clSuccess {
+			s.runs(s.follow(before).event)
+		}
 	}
 	return s.newHeld(m, q, on), true
 }
@@ -266,19 +268,34 @@ func (s *Session) unname(all ...*object) {
 }
 
 // calm waits a moment until what runs before commands that are held has come to its end:
-// PoCL 3.1 often ends the process if a command fails while the one before it in its queue
-// ends, of which that driver tells what waits for it after it says that it is done. It may be
-// the worker's own marker. On a busy machine that still happens, in one of some 200,000 such
-// commands (one of 40,000 without this). The caller has the lock.
+// PoCL 3.1 ends the process if a command fails while the one before it in its queue
+// ends, of which that driver tells what waits for it after it says that it is done: it then runs
+// what has failed. What comes before is mostly the worker's own marker. Looks are counted, and not time, in which this process
+// may not have run at all; there are more of them where the driver is just telling. The caller has the lock.
 func (s *Session) calm() {
+	s.forgetFreed()
 	runs := func(e uintptr) bool { return s.eventStatus(e) > clSuccess }
 	ends := func(l leaves) bool { return !s.isThrough(l.event) }
-	for late := time.Now().Add(calmWithin); (slices.ContainsFunc(s.freed, runs) || slices.ContainsFunc(s.left, ends)) && time.Now().Before(late); {
-		<-time.After(calmWithin / 500)
+	tells := func(l leaves) bool { return ends(l) && !runs(l.event) }
+	most := func() int {
+		switch {
+		case slices.ContainsFunc(s.left, tells):
+			return calmTells
+		case slices.ContainsFunc(s.left, ends), slices.ContainsFunc(s.freed, runs):
+			return calmRuns
+		}
+		return 0
+	}
+	for looks := 0; looks < most(); looks++ {
+		<-time.After(calmEvery)
 	}
 }
 
-const calmWithin = 50 * time.Millisecond
+const (
+	calmEvery = 100 * time.Microsecond
+	calmRuns  = 500
+	calmTells = 5000
+)
 
 // opens says whether work for the device waits for the event that a message sets, and for nothing else.
 func (s *Session) opens(m *message) bool {
@@ -333,13 +350,15 @@ func (s *Session) runs(e uintptr) {
 
 // forgetFreed forgets events of what is done. The caller has the lock.
 func (s *Session) forgetFreed() {
+	var done []uintptr
 	s.freed = slices.DeleteFunc(s.freed, func(e uintptr) bool {
 		if s.eventStatus(e) > clSuccess {
 			return false
 		}
-		s.lib.call("clReleaseEvent", e)
+		done = append(done, e)
 		return true
 	})
+	s.leave(done...)
 }
 
 // waitFor waits for events of the driver's, which it releases, and then does what is

@@ -100,12 +100,14 @@ func (s *Session) follow(m mark) mark {
 	return m
 }
 
-// leave gives the event of a marker back, once the driver is through with it. The caller has the lock.
-func (s *Session) leave(e uintptr) {
-	if i := slices.IndexFunc(s.left, func(l leaves) bool { return l.event == e }); i >= 0 {
-		s.left[i].unneeded = true
-	} else {
-		s.lib.call("clReleaseEvent", e)
+// leave gives events back, those of markers once the driver is through with them. The caller has the lock.
+func (s *Session) leave(events ...uintptr) {
+	for _, e := range events {
+		if i := slices.IndexFunc(s.left, func(l leaves) bool { return l.event == e }); i >= 0 {
+			s.left[i].unneeded = true
+		} else {
+			s.lib.call("clReleaseEvent", e)
+		}
 	}
 	s.left = slices.DeleteFunc(s.left, func(l leaves) bool {
 		over := l.unneeded && s.isThrough(l.event)
