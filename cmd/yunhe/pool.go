@@ -162,7 +162,7 @@ what, and the node takes its tickets only.`,
 	f := cmd.Flags()
 	f.StringVar(&data, "data", poolDir, "folder for the node's socket and the worker's program")
 	f.StringArrayVar(&listen, "listen", nil, "address to listen at, unix:PATH, tcp:HOST:PORT or rdma:HOST:PORT; may be repeated (default: unix:pool.sock in --data)")
-	f.StringVar(&groups, "groups", "", "file (YAML) of the groups that may use the node; see docs/pool.md")
+	f.StringVar(&groups, "groups", "", "file (YAML) of the groups that may use the node; see docs/howto/lend-devices.md")
 	f.BoolVar(&encryption, "encryption", false, "encrypt what is said over TCP, by TLS 1.3; the node's addresses are tls:HOST:PORT then, and programs need OpenSSL 1.1.1 or later")
 	f.Int64Var(&overcommit, "overcommit", 100, "percent of a device's time that tasks may be given together")
 	f.Int64Var(&memoryOver, "memory-overcommit", 100, "percent of a device's memory that tasks may be given together")

@@ -400,7 +400,7 @@ func TestPyTorchSpeed(t *testing.T) {
 }
 
 // TestPyTorchRemote: how far PyTorch comes that a worker computes for. It is not
-// expected to run (docs/pool.md), but to say so: what it must not do is hang, crash, or
+// expected to run (docs/howto/cuda.md), but to say so: what it must not do is hang, crash, or
 // compute something else.
 func TestPyTorchRemote(t *testing.T) {
 	b := start(t)

@@ -18,7 +18,7 @@ import (
 )
 
 // TestNodeInContainer: a pool node in a container of the image that the binary
-// writes, as docs/pool.md says: with the machine's drivers and a folder for what it
+// writes, as docs/howto/lend-devices.md says: with the machine's drivers and a folder for what it
 // keeps, without rights and with nothing else that it may write. It lends its device
 // to programs outside, which move between it and a node outside; stopped and made
 // anew it is the node that it was.

@@ -2,7 +2,7 @@
  *
  * One connection for each process that starts CUDA; the node takes its end for
  * the end of the process. Frames of nine bytes, as workers use: a letter and a
- * word (docs/pool.md). A thread of the library reads them; another, the keeper,
+ * word (docs/pool-design.md). A thread of the library reads them; another, the keeper,
  * gives the device back when the turn is over, or nothing is left to do.
  *
  * After each piece of work an event is recorded in its stream. The device is

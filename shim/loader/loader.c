@@ -1,7 +1,7 @@
 /* Our libOpenCL.so.1, for programs of systems that have no loader of OpenCL: the
  * client library with the functions that programs find in a loader. It is the last
  * that is looked for, and loads no drivers: a loader of the system's own wins, and
- * what programs find by that is the same (docs/pool.md). */
+ * what programs find by that is the same (docs/howto/run-on-a-slice.md). */
 #include "../src/pool.h"
 
 #define EXPORT __attribute__((visibility("default")))

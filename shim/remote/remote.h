@@ -1,7 +1,7 @@
 /* libyunhe-cuda-remote.so: what a program on a machine without a card finds as
  * the driver of CUDA (libcuda.so.1). What the program asks for is done by a
  * worker at a pool node, over the same connection and in the same form as
- * programs of OpenCL have (../src/conn.c, docs/pool.md).
+ * programs of OpenCL have (../src/conn.c, docs/pool-design.md).
  *
  * Objects are numbers that the worker gives; a number says of what kind it is and
  * is never used again. Pointers of the device are the device's own, since kernels

@@ -1,6 +1,6 @@
 /* The client library of the accelerator pool: a vendor library of OpenCL that
  * any program finds through its ICD loader, and that sends what the program
- * asks for to a worker at a pool node. docs/pool.md describes the wire.
+ * asks for to a worker at a pool node. docs/pool-design.md describes the wire.
  *
  * A call goes in one of two ways. Sync: it is sent, and its answer waited for.
  * Post: it is put behind what is to be sent, and the call succeeds at once. A

@@ -1,5 +1,5 @@
 // Package wire is the form of what the client library of the accelerator pool
-// (shim/) and a worker say to each other. docs/pool.md describes it for those
+// (shim/) and a worker say to each other. docs/pool-design.md describes it for those
 // who write another client.
 //
 // A message is a header of 16 bytes and words of eight, little-endian. What a

@@ -12,7 +12,7 @@ import (
 
 // Bounds of what a program may have of its worker's own memory and threads, beside the
 // memory of its task: they hold whatever client it uses, and are above what programs
-// need. docs/pool.md lists them.
+// need. docs/howto/operate-a-pool.md lists them.
 type bounds struct {
 	objects int    // at a time, events among them
 	kept    int    // bytes: of texts, options, header files, arguments and commands that are held
