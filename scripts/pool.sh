@@ -41,7 +41,7 @@ library() {
 	"$cc" -std=c11 -O2 -Wall -Wextra -Werror -fPIC -fvisibility=hidden $older $option -r -o "$tmp/$name.o" "$@"
 	link "$name" -shared $linked
 }
-library libyunhe-pool.so "" -Wl,-z,nodelete shim/src/*.c
+library libyunhe-pool.so "" -Wl,-z,nodelete,-Bsymbolic shim/src/*.c
 library libOpenCL.so.1 "-DLOADER" -Wl,-z,nodelete,-soname,libOpenCL.so.1,-Bsymbolic,--version-script=shim/loader/exports.map shim/src/*.c shim/loader/*.c
 library libyunhe-cuda.so -DDEFINES_DLOPEN "" shim/cuda/*.c shim/src/own.c shim/src/sha256.c
 library libyunhe-cuda-remote.so -DDEFINES_DLOPEN -Wl,-soname,libcuda.so.1 shim/remote/*.c shim/src/conn.c shim/src/own.c shim/src/path.c shim/src/ring.c shim/src/rdma.c shim/src/tls.c shim/src/sha256.c

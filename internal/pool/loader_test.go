@@ -150,6 +150,22 @@ func TestLoaderAlone(t *testing.T) {
 	}
 }
 
+// TestWrapped: what layers and wrappers export by the names of OpenCL's functions, the
+// client library does not take for its own.
+func TestWrapped(t *testing.T) {
+	t.Parallel()
+	a, b := start(t, pool.NodeConfig{}), start(t, pool.NodeConfig{})
+	wraps := compiled(t, "wraps", "testdata/wraps.c", "-rdynamic", "-ldl", "-pthread")
+	for _, at := range [][]string{{a.unix}, {a.unix, b.tcp}} {
+		want := fmt.Sprintf("0 0 0: 1 platform, OpenCL 3, %d device\nno such function: 1 1\n", len(at))
+		for name, cmd := range map[string]*exec.Cmd{"the system's": over(t, at...)(wraps), "ours": withLoader(over(t, at...)(wraps))} {
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+				t.Errorf("%d nodes, by %s loader: %v: %s", len(at), name, err, out)
+			}
+		}
+	}
+}
+
 // TestSearchPath: ours is looked for where there is no other, and last.
 func TestSearchPath(t *testing.T) {
 	t.Parallel()
