@@ -66,7 +66,13 @@ func TestLoader(t *testing.T) {
 			t.Errorf("ours has no %s", f)
 		}
 	}
-	if len(has) < 130 || len(has) > len(want) {
+	later := "clGetKernelSuggestedLocalWorkSize@OPENCL_3.1" // newer loaders have it
+	if i, found := slices.BinarySearch(has, later); found {
+		has = slices.Delete(has, i, i+1)
+	} else {
+		t.Errorf("ours has no %s", later)
+	}
+	if want = slices.DeleteFunc(want, func(f string) bool { return f == later }); len(has) < 130 || len(has) > len(want) {
 		t.Errorf("ours has %d functions, %s %d", len(has), system[0], len(want))
 	}
 	_, run := share(t, a.unix, pool.Spec{Device: "opencl-0", Compute: 20, Memory: 100 * mib})

@@ -22,12 +22,13 @@ func TestOdd(t *testing.T) {
 		"samplers": "they read 20\n",       // PoCL looks where they were
 		// PoCL ends the program, or says that a part has gone while it is used.
 		"waits": "wrong: -36 -30 -30 -58 -30\n" + strings.Repeat("behind it 0 0, then 1 1\n", 4),
+		"newer": "-59 -59\n", // behind PoCL's table is anything
 		"links": "not compiled -59\nbroken -15, linked -59\nlinked 0 1\nwith a kernel -59, it is of -cl-kernel-arg-info -DX=1 and has named\n",
 		"twice": "images -38 -38\nof another context -65\nsampler -30\nqueue -30\nbuffer -30\n",
 		"ends":  strings.Repeat("gone 0, then the part 1, the buffer 2, the context 3\n", 4),
 	}
 	for _, at := range [][]string{{a.unix}, {a.tcp}, {a.unix, b.tcp}} {
-		cases, all, run := "arguments huge refused behind loose clones clocks forked samplers waits empty links twice ends", "", over(t, at...)
+		cases, all, run := "arguments huge refused behind loose clones clocks forked samplers waits empty links twice ends newer", "", over(t, at...)
 		if len(at) > 1 {
 			all = "all"
 		}

@@ -56,4 +56,10 @@ EXPORT cl_int CL_API_CALL clWaitForEvents(cl_uint n, const cl_event *events) {
   return events[0] ? of(events[0])->clWaitForEvents(n, events) : CL_INVALID_EVENT;
 }
 
+/* Of OpenCL 3.1, which the platform is not. */
+EXPORT cl_int CL_API_CALL clGetKernelSuggestedLocalWorkSize(cl_command_queue q, cl_kernel k, cl_uint dim, const size_t *offset, const size_t *global, size_t *local) {
+  (void)k, (void)dim, (void)offset, (void)global, (void)local;
+  return q ? CL_INVALID_OPERATION : CL_INVALID_COMMAND_QUEUE;
+}
+
 EXPORT cl_int CL_API_CALL clUnloadCompiler(void) { return CL_SUCCESS; }

@@ -4,7 +4,7 @@
 #include "stubs.h"
 #include <stddef.h>
 
-cl_icd_dispatch yp_dispatch;
+yp_functions yp_table;
 object yp_platform = {.dispatch = &yp_dispatch, .kind = PLATFORM, .refs = 1}, yp_devices[YP_NODES];
 int yp_device_count;
 
@@ -671,8 +671,8 @@ static void *CL_API_CALL yp_clGetExtensionFunctionAddressForPlatform(cl_platform
 
 #define SET(NAME) yp_dispatch.NAME = yp_##NAME;
 static void fill(void) {
-  void (**all)(void) = (void (**)(void))(void *)&yp_dispatch;
-  for (size_t i = 0; i < sizeof yp_dispatch / sizeof *all; i++) all[i] = (void (*)(void))nothing; /* such as what shares objects with OpenGL */
+  void (**all)(void) = (void (**)(void))(void *)&yp_table;
+  for (size_t i = 0; i < sizeof yp_table / sizeof *all; i++) all[i] = (void (*)(void))nothing; /* such as what shares objects with OpenGL */
   YP_STUBS(SET)
 #define NONE(NAME) all[offsetof(cl_icd_dispatch, NAME) / sizeof *all] = (void (*)(void))no_object;
   NONE(clCreateFromGLBuffer) NONE(clCreateFromGLTexture) NONE(clCreateFromGLTexture2D) NONE(clCreateFromGLTexture3D)

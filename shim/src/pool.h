@@ -125,7 +125,12 @@ static inline void yp_done(object *queue, uint64_t posted) {
 
 static inline int yp_refs(const object *o) { return __atomic_load_n(&o->refs, __ATOMIC_ACQUIRE); } /* threads retain and release without a lock */
 
-extern cl_icd_dispatch yp_dispatch;
+typedef struct {
+  cl_icd_dispatch known;
+  void (*later[32])(void); /* what loaders newer than these headers call, whatever version the platform has (OpenCL 3.1) */
+} yp_functions;
+extern yp_functions yp_table;
+#define yp_dispatch yp_table.known
 extern object yp_platform, yp_devices[YP_NODES];
 extern int yp_device_count; /* one of each node */
 

@@ -6,7 +6,7 @@ span *sp_spans;
 static pthread_mutex_t lock;
 static pthread_cond_t settled; /* a command was put aside or sent, an event has ended, contents have come */
 static span *told, **last_told = &told; /* they are gone, and their callbacks are yet to be called */
-static cl_icd_dispatch table;
+static yp_functions table;
 
 static _Thread_local bool inside;
 
@@ -38,7 +38,7 @@ void sp_await(void) {
 span *sp_make(int kind, span *context, span *parent) {
   span *o = calloc(1, sizeof *o);
   if (!o) return NULL;
-  o->dispatch = &table, o->kind = SPAN + kind, o->refs = 1, o->context = context, o->parent = parent;
+  o->dispatch = &table.known, o->kind = SPAN + kind, o->refs = 1, o->context = context, o->parent = parent;
   sp_enter();
   if (context) context->holds++;
   if (parent) parent->holds++;
@@ -312,8 +312,8 @@ static void in_child(void) {
 }
 
 const cl_icd_dispatch *yp_span(void) {
-  cl_icd_dispatch *t = &table;
-  table = yp_dispatch;
+  cl_icd_dispatch *t = &table.known;
+  table = yp_table;
   in_child();
   yp_at_fork(NULL, NULL, in_child);
   SET(clCreateContext) SET(clCreateContextFromType) SET(clRetainContext) SET(clReleaseContext) SET(clGetContextInfo) SET(clSetContextDestructorCallback)

@@ -5,6 +5,7 @@
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #define _GNU_SOURCE
 #include <CL/cl.h>
+#include <CL/cl_icd.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -433,12 +434,20 @@ static void extensions(void) {
   }
 }
 
+/* newer: what loaders know that are newer than a driver, and call in its table. */
+static void newer(void) {
+  cl_int (**table)(cl_command_queue, cl_kernel, cl_uint, const size_t *, const size_t *, size_t *) = *(void **)queue;
+  size_t global = 64, local, end = sizeof(cl_icd_dispatch) / sizeof *table;
+  cl_int first = table[end](queue, NULL, 1, NULL, &global, &local); /* clGetKernelSuggestedLocalWorkSize */
+  printf("%d %d\n", first, table[end + 15](queue, NULL, 1, NULL, &global, &local));
+}
+
 int main(int n, char **args) {
   const struct {
     const char *name;
     void (*run)(void);
   } cases[] = {{"arguments", arguments}, {"huge", huge}, {"refused", refused}, {"behind", behind}, {"loose", loose}, {"samplers", samplers}, {"clones", clones}, {"clocks", clocks}, {"forked", forked},
-               {"waits", waits}, {"empty", empty}, {"links", links}, {"twice", twice}, {"ends", ends}, {"depths", depths}, {"extensions", extensions}};
+               {"waits", waits}, {"empty", empty}, {"links", links}, {"twice", twice}, {"ends", ends}, {"depths", depths}, {"extensions", extensions}, {"newer", newer}};
   alarm(60);
   all = n > 2 && !strcmp(args[2], "all");
   start();
