@@ -331,7 +331,7 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, remote bo
 		return err
 	}
 	address, _ := at.address(c)
-	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: address, API: task.API, UUID: task.UUID}}, remote, args)
+	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: address, API: task.API, UUID: task.UUID, Bus: task.Bus}}, remote, args)
 }
 
 func checkAPI(api string) error {

@@ -44,10 +44,7 @@ func (c *cli) cudaEnv(task *agent.Task, remote bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if others := c.env("LD_PRELOAD"); others != "" {
-		library += ":" + others
-	}
-	return []string{"LD_PRELOAD=" + library, "CUDA_VISIBLE_DEVICES=" + task.UUID}, nil
+	return pool.CUDAEnvironment(library, c.env("LD_PRELOAD"), task.UUID, task.Bus), nil
 }
 
 // runWithLibrary is runOn with the client library of this program, or those for

@@ -155,10 +155,22 @@ func TestCUDAFinds(t *testing.T) {
 			t.Errorf("%s, of another address: %q", way, got)
 		}
 	}
-	cmd := run("proc", "visible")
-	cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES=GPU-02020202-0202-0202-0202-020202020202")
-	if got := output(t, cmd); !strings.HasPrefix(got, "devices 1, FAKE H100 at 0000:65:00.0, 37 MiB") {
-		t.Errorf("a program that names a device: %q", got)
+	const card = "GPU-02020202-0202-0202-0202-020202020202"
+	for _, c := range []struct {
+		what, listed string
+		env          []string
+	}{
+		{"visible", "0", []string{"CUDA_VISIBLE_DEVICES=" + card}},
+		{"listed", card, []string{"CUDA_VISIBLE_DEVICES=" + card}},
+		{"listed", "1", []string{"CUDA_VISIBLE_DEVICES=1", "YUNHE_POOL_CARD=" + card}}, // as programs read it
+		{"listed", "0", []string{"CUDA_VISIBLE_DEVICES=0", "YUNHE_POOL_CARD=" + card}}, // as who starts processes for each device says it
+		{"unset", "nowhere", []string{"CUDA_VISIBLE_DEVICES=1", "YUNHE_POOL_CARD=" + card}},
+	} {
+		cmd := run("proc", c.what)
+		cmd.Env = append(cmd.Env, c.env...)
+		if got, want := output(t, cmd), fmt.Sprintf("devices 1, at 0000:65:00.0, listed %s, to others %[1]s\n", c.listed); got != want {
+			t.Errorf("a program that names devices, %v, %s: got %q, want %q", c.env, c.what, got, want)
+		}
 	}
 	for _, none := range []string{"", "-1", "NoDevFiles"} { // who hides all devices from itself sees none
 		cmd := run("proc", "hidden", none)

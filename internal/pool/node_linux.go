@@ -789,7 +789,7 @@ func newTask(d *device, s Spec, memory int64) (*task, error) {
 		began: now, token: make([]byte, 32), spec: s, device: d, page: page, mapped: mapped, memory: between.NewMemory(mapped, 0), done: make(chan struct{}), chainDone: make(chan struct{}),
 	}
 	if d.API == CUDA {
-		t.UUID = d.UUID
+		t.UUID, t.Bus = d.UUID, d.Bus
 	}
 	_, _ = rand.Read(t.token) // it does not fail
 	t.compute.Store(s.Compute)

@@ -154,6 +154,7 @@ type Task struct {
 	Device   string        `json:"device"`
 	API      string        `json:"api"`
 	UUID     string        `json:"uuid,omitempty"` // of a device of CUDA, by which the driver finds it
+	Bus      string        `json:"bus,omitempty"`  // and where that is
 	Compute  int64         `json:"compute"`
 	Weighted bool          `json:"weighted,omitempty"`
 	Memory   int64         `json:"memory_bytes"`

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -175,13 +177,36 @@ const (
 // search path, and loaded before others for those that open the driver by its
 // whole name. path and preload are what these variables are now.
 func RemoteCUDAEnvironment(dir, path, preload string) []string {
-	before := func(first, others string) string {
-		if others == "" {
-			return first
-		}
-		return first + ":" + others
-	}
 	return []string{"LD_LIBRARY_PATH=" + before(dir, path), "LD_PRELOAD=" + before(filepath.Join(dir, "libcuda.so.1"), preload)}
+}
+
+// nvidiaCards has a folder for each card of NVIDIA's, by its place on the bus.
+const nvidiaCards = "/proc/driver/nvidia/gpus"
+
+// CUDAEnvironment is what a program on the node's machine has to find its card by, and
+// the library before the driver, which holds it to that card by its UUID. preload is
+// what that variable is now.
+func CUDAEnvironment(library, preload, uuid, bus string) []string {
+	return []string{"LD_PRELOAD=" + before(library, preload), "YUNHE_POOL_CARD=" + uuid, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=" + cudaNumber(nvidiaCards, uuid, bus)}
+}
+
+// cudaNumber is how programs are told of a card: by its number as the driver counts by
+// places on the bus, and NVML, if that can be seen: some (vLLM) read CUDA_VISIBLE_DEVICES as
+// numbers. Parts of a card have none.
+func cudaNumber(folder, uuid, bus string) string {
+	all, _ := os.ReadDir(folder) // sorted; none: as if the card was not among them
+	if i := slices.IndexFunc(all, func(e os.DirEntry) bool { return strings.EqualFold(e.Name(), bus) }); i >= 0 && strings.HasPrefix(uuid, "GPU-") {
+		return strconv.Itoa(i)
+	}
+	return uuid
+}
+
+// before is a list that has something first.
+func before(first, others string) string {
+	if others == "" {
+		return first
+	}
+	return first + ":" + others
 }
 
 // TransportVariable names the path that a program's calls take, for tests and

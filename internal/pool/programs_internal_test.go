@@ -38,3 +38,30 @@ func TestPut(t *testing.T) {
 		t.Error("what was left is there")
 	}
 }
+
+// TestCUDANumber: a card is told of by the number that the driver and NVML count it by,
+// or, where that cannot be seen, by its UUID.
+func TestCUDANumber(t *testing.T) {
+	t.Parallel()
+	const card, part = "GPU-02020202-0202-0202-0202-020202020202", "MIG-377e0049-554c-540b-93c6-d0976f8426cb"
+	dir := t.TempDir()
+	for _, bus := range []string{"0000:9b:00.0", "0000:17:00.0", "0000:65:00.0", "0001:00:00.0"} {
+		if err := os.Mkdir(filepath.Join(dir, bus), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ folder, uuid, bus, want string }{
+		{dir, card, "0000:17:00.0", "0"},
+		{dir, card, "0000:65:00.0", "1"},
+		{dir, card, "0000:9B:00.0", "2"},
+		{dir, card, "0001:00:00.0", "3"},
+		{dir, part, "0000:65:00.0", part},
+		{dir, card, "0000:66:00.0", card},
+		{dir, card, "", card}, // of a node of before
+		{dir + "/none", card, "0000:65:00.0", card},
+	} {
+		if got := cudaNumber(c.folder, c.uuid, c.bus); got != c.want {
+			t.Errorf("%s at %q: got %q, want %q", c.uuid, c.bus, got, c.want)
+		}
+	}
+}

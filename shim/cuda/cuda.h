@@ -46,7 +46,8 @@ void *yc_driver(const char *name); /* a function of it, or NULL */
 CUresult yc_proc_address(CUresult r, const char *name, void **f, int version, uint64_t flags);
 
 /* node.c */
-void yc_show(void);          /* before the driver starts */
+void yc_show(void);          /* before the driver starts, */
+void yc_shown(bool started); /* and after it */
 bool yc_connect(void);       /* to the node, once; false: there is no device for this program */
 const char *yc_bus(void);    /* where the slice's device is */
 bool yc_take(uint64_t n);    /* memory, or none */

@@ -107,6 +107,7 @@ static void keep_env(void) {
   const char *a = getenv("YUNHE_POOL_ADDRESS"), *t = getenv("YUNHE_POOL_TASK"), *k = getenv("YUNHE_POOL_TOKEN"), *devices = getenv(visible);
   if (!a || !t || !k || strlen(a) >= sizeof address || strlen(t) != TASK || strlen(k) != 64) return;
   strcpy(address, a), strcpy(task, t), strcpy(token, k);
+  if (getenv("YUNHE_POOL_CARD")) devices = getenv("YUNHE_POOL_CARD"); /* where the other has the card's number, for programs that read it */
   if (devices && strlen(devices) < sizeof shown) strcpy(shown, devices);
 }
 
@@ -124,8 +125,17 @@ static void fresh(void) {
   c.sock.number = -1, c.slow = true;
 }
 
+/* The driver's start, at which it looks what it shall show. */
+static struct {
+  pthread_mutex_t lock;
+  bool over;    /* it has started, and looks no more */
+  bool changed; /* the program's list is another, or was none: NULL */
+  char *was;
+} starts = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static void in_child(void) {
   yp_close(&c.sock); /* the node waits for the end of the process that has it */
+  pthread_mutex_init(&starts.lock, NULL);
   fresh();
   yc_alone();
 }
@@ -143,16 +153,6 @@ __attribute__((constructor)) static void start(void) {
   pthread_once(&once, first);
 }
 
-/* yc_show has the driver show the slice's device only, whatever the program has set
- * since: others would be counted, too, and have its number. A program that wants to see
- * none, as its list begins with what is no device ("", "-1"), sees none. */
-void yc_show(void) {
-  start();
-  const char *devices = getenv(visible);
-  bool none = devices && !isdigit((unsigned char)*devices) && strncmp(devices, "GPU-", 4) && strncmp(devices, "MIG-", 4);
-  if (*shown && !none && (!devices || strcmp(devices, shown))) setenv(visible, shown, 1);
-}
-
 /* Until go as often, the thread is not canceled: it has locks, and what others wait for. */
 static _Thread_local struct {
   int depth, before;
@@ -164,6 +164,32 @@ static void stay(void) {
 
 static void go(void) {
   if (!--stays.depth) pthread_setcancelstate(stays.before, NULL);
+}
+
+/* yc_show has the driver show the slice's device only, whatever the program has set
+ * since: others would be counted, too, and have its number. A program that wants to see
+ * none, as its list begins with what is no device ("", "-1"), sees none. Until yc_shown
+ * no other thread starts the driver. */
+void yc_show(void) {
+  start();
+  stay();
+  pthread_mutex_lock(&starts.lock);
+  const char *devices = getenv(visible);
+  bool none = devices && !isdigit((unsigned char)*devices) && strncmp(devices, "GPU-", 4) && strncmp(devices, "MIG-", 4);
+  if (starts.over || !*shown || none || (devices && !strcmp(devices, shown))) return;
+  starts.was = devices ? strdup(devices) : NULL;
+  starts.changed = !setenv(visible, shown, 1) && (starts.was || !devices);
+}
+
+/* yc_shown gives the program its list back: it, and those that it starts, may read it as
+ * numbers. */
+void yc_shown(bool started) {
+  if (starts.changed && starts.was) setenv(visible, starts.was, 1);
+  else if (starts.changed) unsetenv(visible);
+  free(starts.was);
+  starts.was = NULL, starts.changed = false, starts.over |= started;
+  pthread_mutex_unlock(&starts.lock);
+  go();
 }
 
 static bool put(char letter, uint64_t word) {

@@ -56,9 +56,11 @@ static CUresult only_ours(CUdevice d) {
 WRAP(cuInit, unsigned flags) {
   NEEDS(cuInit);
   CUresult r;
-  if (!inside) yc_show();
+  PASS(cuInit, flags);
+  yc_show();
   CALL(r, cuInit, flags);
-  if (r || inside) return r;
+  yc_shown(!r);
+  if (r) return r;
   return yc_connect() ? r : CUDA_ERROR_NO_DEVICE;
 }
 

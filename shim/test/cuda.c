@@ -484,7 +484,8 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (!strcmp(what, "env")) /* what the program sets counts for nothing */
     for (int i = 0; i < 3; i++) unsetenv((const char *[]){"YUNHE_POOL_ADDRESS", "YUNHE_POOL_TASK", "YUNHE_POOL_TOKEN"}[i]), setenv("YUNHE_POOL_MEMORY", "4096MiB", 1);
-  if (!strcmp(what, "visible")) setenv("CUDA_VISIBLE_DEVICES", "0", 1), what = "info"; /* as scripts do */
+  if (!strcmp(what, "visible")) setenv("CUDA_VISIBLE_DEVICES", "0", 1), what = "listed"; /* as scripts do */
+  if (!strcmp(what, "unset")) unsetenv("CUDA_VISIBLE_DEVICES"), what = "listed";
   if (!strcmp(what, "hidden")) setenv("CUDA_VISIBLE_DEVICES", argc > 3 ? argv[3] : "", 1), what = "info";
   find(argv[1]);
   if (!strcmp(what, "interrupted")) interrupts(), what = "fill";
@@ -505,6 +506,12 @@ int main(int argc, char **argv) {
     void *other;
     int second;
     printf("devices %d, %s at %s, %zu MiB, %zu of %zu free, other %d %d, unknown %d\n", n, name, bus, all / MIB, left / MIB, total / MIB, cu.cuDeviceGet(&second, 1), cu.cuCtxCreate(&other, 0, !device), cu.cuNobodyKnows ? cu.cuNobodyKnows(41) : 0);
+  } else if (!strcmp(what, "listed")) { /* it sees one device, and its list as it was, as those that it starts do */
+    char bus[64];
+    must(cu.cuInit(0), "cuInit again"), cu.cuDeviceGetPCIBusId(bus, sizeof bus, device);
+    printf("devices %d, at %s, listed %s, ", n, bus, getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "nowhere");
+    fflush(stdout);
+    if (system("echo \"to others ${CUDA_VISIBLE_DEVICES-nowhere}\"")) return 1;
   } else if (!strcmp(what, "table")) {
     table();
   } else if (!strcmp(what, "canceled")) {

@@ -242,6 +242,7 @@ type Task struct {
 	At     string // the node's address
 	API    string // what programs use it by
 	UUID   string // of a device of CUDA
+	Bus    string // and where that is
 }
 
 // Take waits until a slice has a place and begins its task at the node. waits is
@@ -320,5 +321,5 @@ func Redeem(ctx context.Context, p pool.Pass) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Task{Client: client, ID: k.ID, Token: token, At: at, API: k.API, UUID: k.UUID}, nil
+	return &Task{Client: client, ID: k.ID, Token: token, At: at, API: k.API, UUID: k.UUID, Bus: k.Bus}, nil
 }
