@@ -13,7 +13,10 @@ import (
 // TestFollow: the end of a process is seen, and it can be ended, also where the kernel
 // gives no descriptors of processes.
 func TestFollow(t *testing.T) {
-	for how, open := range map[string]func(pid, flags int) (int, error){"by descriptor": unix.PidfdOpen, "by number": func(int, int) (int, error) { return -1, unix.ENOSYS }} {
+	for how, open := range map[string]func(pid, flags int) (int, error){
+		"by descriptor": unix.PidfdOpen, "by number": func(int, int) (int, error) { return -1, unix.ENOSYS },
+		"by number, in a container": func(int, int) (int, error) { return -1, unix.EPERM },
+	} {
 		t.Run(how, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "sleep", "60")
 			if err := cmd.Start(); err != nil {

@@ -241,7 +241,7 @@ func (u *cudaUser) take(n uint64) int {
 
 // outsider is a process that the node did not start.
 type outsider struct {
-	fd  int // -1: the kernel gives no descriptors of processes (before Linux 5.3, gVisor)
+	fd  int // -1: the kernel gives no descriptors of processes (before Linux 5.3, gVisor, some containers)
 	pid int
 	at  string // when it was started: a number is another's later
 }
@@ -268,7 +268,7 @@ func follower(conn net.Conn) (*outsider, error) {
 
 func follow(pid int, open func(pid, flags int) (int, error)) (*outsider, error) {
 	fd, err := open(pid, 0)
-	if !errors.Is(err, unix.ENOSYS) {
+	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) { // as filters of containers say of calls that they do not know
 		return &outsider{fd: fd, pid: pid}, err
 	}
 	p := &outsider{fd: -1, pid: pid}
