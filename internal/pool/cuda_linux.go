@@ -52,17 +52,20 @@ const (
 	cudaUnread = 256
 )
 
-// listCUDA asks a process of its own: the driver may end it, or hang.
+// listCUDA asks a process of its own: the driver may end it, or hang. One that has to
+// wake its cards takes a second or more for each.
 func listCUDA(dir, program, folder string) ([]cards.CUDA, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), cardsWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), listsWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "cuda", folder)
 	cmd.Env, cmd.WaitDelay = workerEnv(dir, nodes), time.Second
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("the driver of CUDA did not answer in %s", listsWithin)
+	}
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // as in list
-
 		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.String()))
 	}
 	return cards.ReadCUDA(out)

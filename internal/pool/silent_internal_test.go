@@ -5,6 +5,7 @@ package pool
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -125,5 +126,20 @@ func TestDriverLeavesSomething(t *testing.T) {
 	}
 	if took := time.Since(began); took > cardsWithin {
 		t.Errorf("the node waited %s for what was left behind", took)
+	}
+}
+
+// TestDriverWakes: a driver of CUDA that has to wake many cards, each for a second or
+// more, is waited for.
+func TestDriverWakes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program")
+	text := fmt.Sprintf("#!/bin/sh\nsleep %.0f\necho '{\"devices\":[{\"uuid\":\"GPU-1\"}]}'\n", (cardsWithin + time.Second).Seconds())
+	if err := put(program, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := listCUDA(dir, program, ""); err != nil || len(found) != 1 || found[0].UUID != "GPU-1" {
+		t.Errorf("it has %+v, %v", found, err)
 	}
 }
