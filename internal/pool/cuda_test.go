@@ -197,6 +197,28 @@ func TestCUDAFinds(t *testing.T) {
 	}
 }
 
+// TestCUDADoor: a driver that is a door to another one finds that one's functions, and not
+// those that are to find the driver's.
+func TestCUDADoor(t *testing.T) {
+	n := startCUDA(t)
+	_, run := n.share(t, pool.Spec{Device: "cuda-1", Compute: 50, Memory: 37 * mib})
+	dir := t.TempDir()
+	if err := os.Link(n.driver+"/libcuda.so.1", dir+"/libcuda.so.1.1"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1,--no-as-needed",
+		"-o", dir+"/libcuda.so.1", "testdata/door.c", "-L"+dir, "-l:libcuda.so.1.1", "-ldl").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, way := range []string{"dlsym", "linked", "proc"} {
+		cmd := run(way, "fill")
+		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+dir)
+		if got := output(t, cmd); got != "filled 37, error 2\nagain 0 2\n" {
+			t.Errorf("%s: %q", way, got)
+		}
+	}
+}
+
 func (n cudaNode) show(t *testing.T, id string) pool.Task {
 	t.Helper()
 	tasks, err := dial(t, n.unix).Tasks()

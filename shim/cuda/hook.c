@@ -43,12 +43,22 @@ void yc_resolve(void) {
 
 void *yc_driver(const char *name) { return driver ? real_dlsym(driver, name) : NULL; }
 
+/* of_driver says that who calls is the driver, or its door to another (WSL's is): what
+ * it looks for are functions of its own, or of that one. */
+static bool of_driver(const void *caller) {
+  static const char is[] = "libcuda.so";
+  Dl_info in;
+  if (!dladdr(caller, &in) || !in.dli_fname) return false;
+  const char *name = strrchr(in.dli_fname, '/');
+  return !strncmp(name ? name + 1 : in.dli_fname, is, sizeof is - 1);
+}
+
 /* dlsym returns at once, by a jump, what is none of the driver's: to the dynamic
  * loader the caller is who called, which RTLD_NEXT depends on. */
 __attribute__((visibility("default"))) void *dlsym(void *restrict handle, const char *restrict name) {
   if (!real_dlsym) find_own();
   const yc_row *r = name[0] == 'c' && name[1] == 'u' ? row_of(name) : NULL;
-  if (!r) return real_dlsym(handle, name);
+  if (!r || of_driver(__builtin_return_address(0))) return real_dlsym(handle, name);
   void *f = real_dlsym(handle, name);
   if (!f || f == r->wrapper) return f;
   void *none = NULL; /* of a driver that is not where the loader looks */
