@@ -429,13 +429,13 @@ func TestCUDALoads(t *testing.T) {
 	}
 }
 
-// TestCUDABatch: several fetches at once, as CUDA 13 has them, and what is decompressed
-// take a turn.
+// TestCUDABatch: several fetches at once and copies that say how they may be done, as
+// CUDA 13 has them, and what is decompressed take a turn.
 func TestCUDABatch(t *testing.T) {
 	n := startCUDA(t)
 	for _, way := range []string{"linked", "dlsym", "proc"} {
-		for what, want := range map[string]string{"batch": "", "unpack": "hello\n"} {
-			task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: 2 * mib})
+		for what, want := range map[string]string{"batch": "", "unpack": "hello\n", "row": "", "box": ""} {
+			task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 8, Memory: 2 * mib})
 			if got := output(t, run(way, what)); got != want {
 				t.Errorf("%s, %s: %s", way, what, got)
 			}

@@ -784,6 +784,8 @@ STREAM_WORK(cuMemcpyBatchAsync, _ptsz, true, A(to, from, sizes, n, how, of, hows
 STREAM_WORK(cuMemcpyBatchAsync_v2, _ptsz, true, A(to, from, sizes, n, how, of, hows, s), LISTS, CUstream s)
 STREAM_WORK(cuMemcpy3DBatchAsync, _ptsz, true, A(n, how, bad, flags, s), size_t n, const void *how, size_t *bad, unsigned long long flags, CUstream s)
 STREAM_WORK(cuMemcpy3DBatchAsync_v2, _ptsz, true, A(n, how, flags, s), size_t n, const void *how, unsigned long long flags, CUstream s)
+STREAM_WORK(cuMemcpyWithAttributesAsync, _ptsz, n >= BIG, A(to, from, n, how, s), CUdeviceptr to, CUdeviceptr from, size_t n, const void *how, CUstream s)
+STREAM_WORK(cuMemcpy3DWithAttributesAsync, _ptsz, true, A(how, flags, s), const void *how, unsigned long long flags, CUstream s)
 typedef struct {
   int type, id;
 } location;
@@ -858,7 +860,7 @@ const yc_row yc_rows[] = {
     DEFAULTS2(cuMemsetD2D8), DEFAULTS2(cuMemsetD2D16), DEFAULTS2(cuMemsetD2D32), STREAMS(cuMemsetD2D8Async), STREAMS(cuMemsetD2D16Async), STREAMS(cuMemsetD2D32Async),
     PLAIN(cuMemcpyPeer), ROW(cuMemcpyPeer_ptds, "cuMemcpyPeer", true), STREAMS(cuMemcpyPeerAsync), PLAIN(cuMemcpy3DPeer), ROW(cuMemcpy3DPeer_ptds, "cuMemcpy3DPeer", true), STREAMS(cuMemcpy3DPeerAsync),
     DEFAULTS2(cuMemcpyHtoA), DEFAULTS2(cuMemcpyAtoH), DEFAULTS2(cuMemcpyDtoA), DEFAULTS2(cuMemcpyAtoD), DEFAULTS2(cuMemcpyAtoA), STREAMS2(cuMemcpyHtoAAsync), STREAMS2(cuMemcpyAtoHAsync),
-    EXACTS(cuMemcpyBatchAsync), EXACTS(cuMemcpyBatchAsync_v2), EXACTS(cuMemcpy3DBatchAsync), EXACTS(cuMemcpy3DBatchAsync_v2), EXACTS(cuMemPrefetchAsync), EXACTS(cuMemPrefetchAsync_v2), STREAMS(cuMemPrefetchBatchAsync), STREAMS(cuMemDiscardAndPrefetchBatchAsync), STREAMS(cuMemBatchDecompressAsync),
+    EXACTS(cuMemcpyBatchAsync), EXACTS(cuMemcpyBatchAsync_v2), EXACTS(cuMemcpy3DBatchAsync), EXACTS(cuMemcpy3DBatchAsync_v2), STREAMS(cuMemcpyWithAttributesAsync), STREAMS(cuMemcpy3DWithAttributesAsync), EXACTS(cuMemPrefetchAsync), EXACTS(cuMemPrefetchAsync_v2), STREAMS(cuMemPrefetchBatchAsync), STREAMS(cuMemDiscardAndPrefetchBatchAsync), STREAMS(cuMemBatchDecompressAsync),
     PLAIN(cuMemPoolCreate), PLAIN(cuMemPoolDestroy), PLAIN(cuMemGetDefaultMemPool), PLAIN(cuMemGetMemPool), PLAIN(cuMemPoolSetAttribute), EXACT(cuGetProcAddress), EXACT(cuGetProcAddress_v2),
 };
 const size_t yc_rows_n = sizeof yc_rows / sizeof *yc_rows;

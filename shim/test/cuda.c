@@ -65,6 +65,8 @@
   F(cuMemsetD2D32, cuMemsetD2D32_v2, (uint64_t, size_t, unsigned, size_t, size_t))                                                     \
   F(cuGraphLaunch, cuGraphLaunch, (void *, void *))                                                                                    \
   F(cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync, (uint64_t *, size_t *, size_t, const void *, size_t *, size_t, unsigned long long, void *)) \
+  F(cuMemcpyWithAttributesAsync, cuMemcpyWithAttributesAsync, (uint64_t, uint64_t, size_t, const void *, void *))                      \
+  F(cuMemcpy3DWithAttributesAsync, cuMemcpy3DWithAttributesAsync, (const void *, unsigned long long, void *))                          \
   F(cuMemBatchDecompressAsync, cuMemBatchDecompressAsync, (void *, size_t, unsigned, size_t *, void *))                                 \
   F(cuMemPoolCreate, cuMemPoolCreate, (void **, const void *))                                                                         \
   F(cuMemPoolDestroy, cuMemPoolDestroy, (void *))                                                                                      \
@@ -85,6 +87,8 @@ FUNCTIONS(DECLARE)
 #pragma weak cuNobodyKnows           /* only the stand-in has it */
 #pragma weak cuMemPrefetchBatchAsync /* of CUDA 13 */
 #pragma weak cuMemBatchDecompressAsync
+#pragma weak cuMemcpyWithAttributesAsync
+#pragma weak cuMemcpy3DWithAttributesAsync
 #pragma weak cuMemGetDefaultMemPool
 /* of CUDA 12.4 */
 #pragma weak cuDeviceGetDevResource
@@ -537,6 +541,23 @@ int main(int argc, char **argv) {
     must(cu.cuMemPrefetchBatchAsync(&p, (size_t[]){MIB}, 1, (int[]){1, device}, (size_t[]){0}, 1, 0, NULL), "cuMemPrefetchBatchAsync");
     must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
     usleep(100000); /* the turn is given back */
+  } else if (!strcmp(what, "row") || !strcmp(what, "box")) { /* a copy that says how it may be done, and nothing else */
+    struct {
+      int type;
+      uint64_t at;
+      size_t row, height;
+      int where[2];
+    } end = {1, 0, 0, 0, {1, device}};
+    struct {
+      __typeof__(end) from, to;
+      size_t w, h, d;
+      unsigned order, flags;
+    } box = {end, end, MIB, 1, 1, 1, 0};
+    must(cu.cuMemAlloc(&box.from.at, MIB), "cuMemAlloc"), must(cu.cuMemAlloc(&box.to.at, MIB), "cuMemAlloc");
+    if (*what == 'r') must(cu.cuMemcpyWithAttributesAsync(box.to.at, box.from.at, MIB, (int[16]){1}, NULL), "cuMemcpyWithAttributesAsync");
+    else must(cu.cuMemcpy3DWithAttributesAsync(&box, 0, NULL), "cuMemcpy3DWithAttributesAsync");
+    must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+    usleep(100000); /* as above */
   } else if (!strcmp(what, "pools")) {
     pools(device);
   } else if (!strcmp(what, "imports")) {

@@ -17,6 +17,23 @@ BOTH(cuMemcpyDtoD, true, true)
 int cuMemcpy(void *to, const void *from, size_t n) { return now_done(copy(to, from, n, NULL, false, false)); }
 int cuMemcpyAsync(void *to, const void *from, size_t n, void *s) { return copy(to, from, n, s, false, false); }
 
+/* Of CUDA 13.2: copies that say how they may be done. Of those of boxes only rows are played. */
+int cuMemcpyWithAttributesAsync(void *to, const void *from, size_t n, const void *how, void *s) { return how ? copy(to, from, n, s, false, false) : INVALID; }
+typedef struct {
+  int type; /* 1: an address */
+  struct { void *at; size_t row, height; int where[2]; } of;
+} place3;
+typedef struct {
+  place3 from, to;
+  size_t w, h, d;
+  unsigned order, flags;
+} op3;
+_Static_assert(sizeof(op3) == 112, "as the driver's");
+int cuMemcpy3DWithAttributesAsync(const op3 *o, unsigned long long flags, void *s) {
+  if (!o || flags || o->from.type != 1 || o->to.type != 1 || o->h != 1 || o->d != 1) return INVALID;
+  return copy(o->to.of.at, o->from.of.at, o->w, s, false, false);
+}
+
 int cuMemPrefetchAsync(void *p, size_t n, int d, void *s) {
   CARD(d);
   return !is_stream(s) ? BAD_HANDLE : on_card_as(p, n, false) ? give(s, &(op){.what = FETCH, .to = p}) : INVALID;
@@ -451,7 +468,7 @@ int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
       F(cuDevicePrimaryCtxRetain), F(cuDevicePrimaryCtxGetState), F(cuDeviceGetDevResource), F(cuDevResourceGenerateDesc), F(cuGreenCtxCreate), F(cuCtxFromGreenCtx), F(cuGreenCtxDestroy), F(cuGreenCtxStreamCreate), F(cuCtxSynchronize), F2(cuCtxDestroy), F2(cuDevicePrimaryCtxRelease), F2A(cuMemAlloc), F(cuMemAllocManaged), FS(cuMemAllocAsync),
       F(cuMemAllocFromPoolAsync), F2(cuMemAllocPitch), F2A(cuMemFree), F(cuMemFreeAsync), F2A(cuMemGetInfo), F2(cuMemGetAddressRange), F2(cuMemAllocHost), F(cuMemFreeHost), F2(cuArrayCreate), F2(cuArray3DCreate),
       F(cuArrayDestroy), F(cuMemCreate), F(cuMemRelease), F(cuMemExportToShareableHandle), F(cuMemImportFromShareableHandle), F(cuMemGetAllocationPropertiesFromHandle), F(cuMemAddressReserve), F(cuMemAddressFree), F(cuMemMap), F(cuMemUnmap), F(cuMemSetAccess), F(cuMemGetAllocationGranularity), F(cuDeviceGetDefaultMemPool),
-      F(cuMemPoolCreate), F(cuMemPoolDestroy), F(cuMemGetDefaultMemPool), F(cuMemPoolTrimTo), F(cuMemPrefetchAsync), F(cuMemPrefetchBatchAsync), F(cuMemBatchDecompressAsync), F(cuMemPoolSetAttribute), F(cuMemPoolGetAttribute), F(cuMemcpy), F(cuMemcpyAsync), F2D(cuMemcpyHtoD), F2D(cuMemcpyDtoH), F2D(cuMemcpyDtoD), F2S(cuMemcpyHtoDAsync), F2S(cuMemcpyDtoHAsync),
+      F(cuMemPoolCreate), F(cuMemPoolDestroy), F(cuMemGetDefaultMemPool), F(cuMemPoolTrimTo), F(cuMemPrefetchAsync), F(cuMemPrefetchBatchAsync), F(cuMemcpyWithAttributesAsync), F(cuMemcpy3DWithAttributesAsync), F(cuMemBatchDecompressAsync), F(cuMemPoolSetAttribute), F(cuMemPoolGetAttribute), F(cuMemcpy), F(cuMemcpyAsync), F2D(cuMemcpyHtoD), F2D(cuMemcpyDtoH), F2D(cuMemcpyDtoD), F2S(cuMemcpyHtoDAsync), F2S(cuMemcpyDtoHAsync),
       F2S(cuMemcpyDtoDAsync), F2(cuMemcpy2D), F2(cuMemcpy2DAsync), F2(cuMemcpy3D), F2(cuMemcpy3DAsync), F2(cuMemcpyHtoA), F2(cuMemcpyAtoH), F2(cuMemsetD8), F2(cuMemsetD16), F2(cuMemsetD32), F(cuMemsetD8Async),
       F(cuMemsetD16Async), F(cuMemsetD32Async), F2(cuMemsetD2D8), F2(cuMemsetD2D16), F2(cuMemsetD2D32), F(cuMemsetD2D32Async), F(cuModuleLoad), F(cuModuleLoadData), F(cuModuleLoadDataEx), F(cuModuleLoadFatBinary),
       F(cuModuleUnload), F(cuModuleGetFunction), F(cuLibraryLoadData), F(cuLibraryUnload), F(cuLibraryGetKernel), F(cuKernelGetFunction), F(cuFuncGetModule), F(cuFuncGetName), F(cuFuncGetAttribute),
