@@ -397,6 +397,35 @@ func TestCUDAShares(t *testing.T) {
 	}
 }
 
+// TestCUDACaptures: what is captured is not computed, and waits for nobody: while it is,
+// other threads of its program may do less.
+func TestCUDACaptures(t *testing.T) {
+	n := startCUDA(t)
+	_, first := n.share(t, pool.Spec{Device: "cuda-0", Compute: 50, Memory: mib})
+	task, second := n.share(t, pool.Spec{Device: "cuda-0", Compute: 50, Memory: mib})
+	const last, most = 2 * time.Second, 800 * time.Millisecond // after 1 s a turn is given beside who has the device
+	h := hold(t, first("proc", "long", fmt.Sprint(last.Microseconds())))
+	if got := h.line(t); got != "began" {
+		t.Fatalf("it says %q", got)
+	}
+	at := time.Now()
+	if got := output(t, second("proc", "captures", "100")); got != "captured\n" {
+		t.Error(got)
+	}
+	if took := time.Since(at); took > most {
+		t.Errorf("it took %v, while another program had the device for %v", took, last)
+	}
+	if used := n.show(t, task.ID).Busy; used != 0 {
+		t.Errorf("it had the device for %v", used)
+	}
+	if got := h.line(t); got != "ended" {
+		t.Errorf("the other says %q", got)
+	}
+	if err := h.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCUDAResize: a share counts from when it is changed, while the program computes.
 func TestCUDAResize(t *testing.T) {
 	n := startCUDA(t)

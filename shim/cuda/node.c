@@ -536,11 +536,17 @@ static void behind(CUstream s) {
   pthread_mutex_unlock(&c.lock);
 }
 
+static _Thread_local bool captured; /* what was begun is not computed, but put into a graph */
+
 /* From its beginning to its end work is whole: no thread is canceled in between. */
 bool yc_begin(CUstream s, bool copies) {
+  int status = 0;
   if (!c.connected) return false;
   stay();
-  behind(s ? s : legacy);
+  if (!s) s = legacy;
+  captured = cu.streamIsCapturing && !cu.streamIsCapturing(s, &status) && status;
+  if (captured) return true; /* meanwhile others may do less: it is not to wait */
+  behind(s);
   pthread_mutex_lock(&c.lock);
   c.waiting++;
   for (int64_t came = now(); !c.dead; ) {
@@ -565,6 +571,10 @@ bool yc_begin(CUstream s, bool copies) {
 
 void yc_end(CUstream s, bool copies) {
   CUcontext by = NULL, context;
+  if (captured) {
+    go();
+    return;
+  }
   if (!s) s = legacy;
   bool counts = !cu.ctxGetCurrent(&by) && by && !capturing(s), pushed = false;
   context = counts ? context_of(s) : by;

@@ -460,6 +460,17 @@ static void *captured(void *f, uint64_t micros) {
   return exec;
 }
 
+/* captures has a graph made of so many kernels, none of which is computed. */
+static void captures(uint64_t n) {
+  void *graph, *f = function("spin");
+  uint64_t none = 0;
+  must(cu.cuStreamCreate(&stream, 1), "cuStreamCreate");
+  must(cu.cuStreamBeginCapture(stream, 0), "cuStreamBeginCapture");
+  for (uint64_t i = 0; i < n; i++) must(cu.cuLaunchKernel(f, 1, 1, 1, 256, 1, 1, 0, stream, (void *[]){&none}, NULL), "cuLaunchKernel");
+  must(cu.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+  printf("captured\n");
+}
+
 /* rate waits for a line, and then computes for so many seconds; it prints how many
  * kernels of so many rounds that were, with blocks for each of a large device's processors. */
 static void rate(uint64_t rounds, double last) {
@@ -524,6 +535,13 @@ int main(int argc, char **argv) {
     forks(context);
   } else if (!strcmp(what, "kept")) {
     kept(device);
+  } else if (!strcmp(what, "captures")) {
+    captures(number);
+  } else if (!strcmp(what, "long")) { /* a kernel of so many microseconds, which has begun at the first line */
+    must(launch(function("spin"), 256, &number), "cuLaunchKernel");
+    printf("began\n");
+    must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+    printf("ended\n");
   } else if (!strcmp(what, "rate")) {
     rate(number, last);
   } else if (!strcmp(what, "wild")) { /* a kernel with an address that is none, and a call after it */
