@@ -197,6 +197,35 @@ func TestCUDAFinds(t *testing.T) {
 	}
 }
 
+// TestCUDAOpens: the dynamic loader knows who opens libraries and looks for functions, as
+// it does without the library: PyTorch's parts find theirs by that.
+func TestCUDAOpens(t *testing.T) {
+	library, err := pool.CUDALibrary(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/parts", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"-shared", "-fPIC", "-DPART", "-o", dir + "/parts/libpart.so"},
+		{"-Wl,-rpath,$ORIGIN/parts,--enable-new-dtags", "-o", dir + "/program"},
+	} {
+		args = append(append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"}, args...), "testdata/parts.c", "-ldl")
+		if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	for _, preload := range []string{"", library} {
+		cmd := exec.CommandContext(t.Context(), dir+"/program", "libpart.so")
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+preload)
+		if got := output(t, cmd); got != "opened, none is next\n" {
+			t.Errorf("with %q: %q", preload, got)
+		}
+	}
+}
+
 // TestCUDADoor: a driver that is a door to another one finds that one's functions, and not
 // those that are to find the driver's.
 func TestCUDADoor(t *testing.T) {
