@@ -615,3 +615,20 @@ func TestCUDAEnds(t *testing.T) {
 		t.Errorf("a kernel that waits for its program: %q", got)
 	}
 }
+
+// TestCUDAExec: what a process had counts until that ends, also if it runs another program
+// meanwhile: drivers leave their files open then, and with them that memory on the card.
+func TestCUDAExec(t *testing.T) {
+	n := startCUDA(t)
+	task, run := n.share(t, pool.Spec{Device: "cuda-0", Compute: 10, Memory: 37 * mib})
+	if got := output(t, run("proc", "exec", "30")); got != "filled 7, error 2\nagain 0 2\n" {
+		t.Errorf("it says %q", got)
+	}
+	for at := time.Now(); ; <-time.After(5 * time.Millisecond) {
+		if got := n.show(t, task.ID); got.Used == 0 && got.Programs == 0 {
+			return
+		} else if time.Since(at) > 5*time.Second {
+			t.Fatalf("afterwards: %+v", got)
+		}
+	}
+}

@@ -663,6 +663,11 @@ int main(int argc, char **argv) {
     if (!fork()) return read(0, &c, 1) < 0;
     printf("forked\n");
     pause();
+  } else if (!strcmp(what, "exec")) { /* its process runs another program; a driver's files stay open */
+    uint64_t p;
+    must(cu.cuMemAlloc(&p, number * MIB), "cuMemAlloc");
+    execl("/proc/self/exe", argv[0], argv[1], "fill", NULL);
+    return 1;
   } else if (!strcmp(what, "crash")) {
     uint64_t p;
     must(cu.cuMemAlloc(&p, number * MIB), "cuMemAlloc");
