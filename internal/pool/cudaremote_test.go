@@ -583,3 +583,14 @@ func TestCUDAImages(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// A program elsewhere that has a function of the driver's name, as one has that looks at what is
+// called, is given the driver's.
+func TestCUDARemoteTraced(t *testing.T) {
+	n := startRemote(t)
+	n.far = compiled(t, "traced", "testdata/traced.c", "-rdynamic", "-ldl")
+	_, run := n.share(t, n.unix, pool.Spec{Device: "cuda-1", Memory: 400 * mib})
+	if out, err := run().CombinedOutput(); err != nil || !strings.Contains(string(out), "the driver's") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
