@@ -1341,10 +1341,11 @@ static void give(way *w, const uint8_t *few) {
 }
 
 static void take(way *w, uint32_t seen, uint8_t *few, bool look) {
+  const struct timespec most = {0, 100000000}; /* who was not woken looks, as on the pool's ring */
   for (double end = look ? now() + 20e-6 : 0; look && __atomic_load_n(&w->written, __ATOMIC_SEQ_CST) == seen && now() < end;) ;
   while (__atomic_load_n(&w->written, __ATOMIC_SEQ_CST) == seen) {
     __atomic_store_n(&w->asleep, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&w->written, __ATOMIC_SEQ_CST) == seen) syscall(SYS_futex, &w->written, FUTEX_WAIT, seen, NULL, NULL, 0);
+    if (__atomic_load_n(&w->written, __ATOMIC_SEQ_CST) == seen) syscall(SYS_futex, &w->written, FUTEX_WAIT, seen, &most, NULL, 0);
   }
   __atomic_store_n(&w->asleep, 0, __ATOMIC_SEQ_CST);
   memcpy(few, w->few, sizeof w->few);
