@@ -138,11 +138,11 @@ func (f file) imports() []string {
 	return out
 }
 
-var files = sync.OnceValues(func() ([]file, error) {
-	var out []file
-	set := token.NewFileSet()
+// walk visits the repository's files, but for what is hidden or installed, and folders
+// that are to be skipped, by their paths in it.
+func walk(skip func(rel string) bool, visit func(rel string, read func() ([]byte, error)) error) error {
 	root := filepath.Join("..", "..")
-	err := filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
+	return filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -151,20 +151,28 @@ var files = sync.OnceValues(func() ([]file, error) {
 			return err
 		}
 		rel = filepath.ToSlash(rel)
-		if e.IsDir() {
-			if rel == "gen" || e.Name() == "node_modules" || e.Name() == "testdata" || strings.HasPrefix(e.Name(), ".") && rel != "." {
-				return fs.SkipDir
-			}
-			return nil
+		if !e.IsDir() {
+			return visit(rel, func() ([]byte, error) { return os.ReadFile(p) })
 		}
+		if skip(rel) || e.Name() == "node_modules" || strings.HasPrefix(e.Name(), ".") && rel != "." {
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
+
+var files = sync.OnceValues(func() ([]file, error) {
+	var out []file
+	set := token.NewFileSet()
+	err := walk(func(rel string) bool { return rel == "gen" || path.Base(rel) == "testdata" }, func(rel string, read func() ([]byte, error)) error {
 		if !strings.HasSuffix(rel, ".go") {
 			return nil
 		}
-		text, err := os.ReadFile(p)
+		text, err := read()
 		if err != nil {
 			return err
 		}
-		f, err := parser.ParseFile(set, p, text, parser.ParseComments)
+		f, err := parser.ParseFile(set, rel, text, parser.ParseComments)
 		out = append(out, file{rel, path.Dir(rel), strings.HasSuffix(rel, "_test.go"), f, text})
 		return err
 	})

@@ -2,7 +2,6 @@ package arch_test
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -25,23 +24,8 @@ var (
 // pages, lead somewhere; so do the pages that programs and scripts name.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	root := filepath.Join("..", "..")
 	pages, others := map[string]string{}, map[string]string{}
-	err := filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, p)
-		if err != nil {
-			return err
-		}
-		rel = filepath.ToSlash(rel)
-		if e.IsDir() {
-			if e.Name() == "node_modules" || e.Name() == "dist" || rel == "bin" || rel == "data" || strings.HasPrefix(e.Name(), ".") && rel != "." {
-				return fs.SkipDir
-			}
-			return nil
-		}
+	err := walk(func(rel string) bool { return path.Base(rel) == "dist" || rel == "bin" || rel == "data" }, func(rel string, read func() ([]byte, error)) error {
 		into := others
 		switch path.Ext(rel) {
 		case ".md":
@@ -50,7 +34,7 @@ func TestLinks(t *testing.T) {
 		default:
 			return nil
 		}
-		text, err := os.ReadFile(p)
+		text, err := read()
 		into[rel] = string(text)
 		return err
 	})
@@ -62,7 +46,7 @@ func TestLinks(t *testing.T) {
 	}
 	for from, text := range pages {
 		for _, at := range links(text) {
-			if why := leads(root, pages, from, at); why != "" {
+			if why := leads(pages, from, at); why != "" {
 				t.Errorf("%s: the link %s %s", from, at, why)
 			}
 		}
@@ -77,13 +61,13 @@ func TestLinks(t *testing.T) {
 }
 
 // leads says why a link of a page leads nowhere; "" if it leads somewhere.
-func leads(root string, pages map[string]string, from, at string) string {
+func leads(pages map[string]string, from, at string) string {
 	file, anchor, anchored := strings.Cut(at, "#")
 	to := path.Join(path.Dir(from), file)
 	if file == "" {
 		to = from
 	}
-	if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(to))); err != nil {
+	if _, err := os.Stat(filepath.Join("..", "..", filepath.FromSlash(to))); err != nil {
 		return "leads to no file"
 	}
 	if text, ok := pages[to]; anchored && ok && !slices.Contains(anchors(text), anchor) {
