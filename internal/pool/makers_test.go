@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -341,5 +342,15 @@ func TestNames(t *testing.T) {
 	n.log.await(t, "devices are numbered anew")
 	if got := names(); got != "p0 r1" {
 		t.Errorf("numbered anew: %s", got)
+	}
+	n.stop()
+	// What cannot be written, nor read, keeps no node from lending.
+	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "full"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	n = start(t, pool.NodeConfig{Dir: dir})
+	n.log.await(t, "devices may have other names")
+	if got := names(); got != "p0 r1" {
+		t.Errorf("where nothing is kept: %s", got)
 	}
 }
