@@ -39,10 +39,12 @@ that failed.
 
 What a level needs beside level 1, which needs nothing more:
 
-  3  two nodes that lend (12.4), one not on this machine or without a Unix socket (12.3)
-  4  two nodes of one version with cards of one model and driver (12.23), --release
-     (12.20, 12.22), and devices of two drivers of OpenCL on this machine (12.25): a node
-     is started here, and the last driver's card is put in and taken out of it
+  3  two nodes that lend (12.4), one not on this machine or without a Unix socket (12.3),
+     nodes on two machines, and a node with two cards (12.27)
+  4  two nodes of one version with cards of one model and driver (12.23), --release and a
+     platform that is one process on SQLite (12.20, 12.22), and devices of two drivers of
+     OpenCL on this machine (12.25): a node is started here, and the last driver's card is
+     put in and taken out of it
   5  cards of two drivers or makers in the pool (12.26)
 
 What people see is not looked at in a browser: "make test-pool" does that, on a platform
