@@ -216,7 +216,8 @@ nor a specification says something else.
 
 A device of CUDA is used by who asks for one (--api cuda) or names it (--device cuda-0,
 --on n1/cuda-0): on the node's machine by the program itself, from others by a worker of
-the node, as with --remote. Such a program has one device, and does not move.
+the node, as with --remote. Such a program does not move. On the node's machine it
+may have several (--cards), all of that node.
 
 The share ends with the program. It can be resized meanwhile ("yunhe pool
 resize"). The exit status is the program's, as a shell has it: 128 and the number of
@@ -347,6 +348,9 @@ func apiFlag(cmd *cobra.Command, spec *pool.Spec) {
 
 // platformRun is poolRun on a slice of the platform's pool.
 func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, remote bool, args []string) error {
+	if remote && spec.API == pool.CUDA && s.cards > 1 {
+		return usagef("--cards must be 1 beside --remote: a worker computes for the program, which finds one device of CUDA, got %d", s.cards)
+	}
 	a, err := c.api()
 	if err != nil {
 		return err

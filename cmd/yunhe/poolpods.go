@@ -35,6 +35,9 @@ import (
 // shareInto has slices for programs that others start: what these need is put
 // into a folder. It returns when the slices end, or ctx does.
 func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir string) error {
+	if spec.API == pool.CUDA && s.cards > 1 {
+		return usagef("--cards must be 1 beside --into and --api cuda: a worker computes for those programs, which find one device, got %d", s.cards)
+	}
 	put, err := c.prepare(dir)
 	if err != nil {
 		return err

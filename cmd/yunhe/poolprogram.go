@@ -21,19 +21,23 @@ import (
 	"yunhe.dev/yunhe/internal/pools/agent"
 )
 
-// cudaEnv is what the program of a task needs whose device is one of CUDA; others
+// cudaEnv is what the program of tasks needs whose devices are those of CUDA; others
 // need nothing of it. On the node's machine that is a library before the driver, and
-// the device as the driver's only one; on others, or if remote says so, the library
-// that is the driver.
-func (c *cli) cudaEnv(task *agent.Task, remote bool) ([]string, error) {
-	if task.API != pool.CUDA {
+// the devices as the driver's only ones; on others, or if remote says so, the library
+// that is the driver, which has one device.
+func (c *cli) cudaEnv(tasks []*agent.Task, remote bool) ([]string, error) {
+	if tasks[0].API != pool.CUDA {
 		return nil, nil
+	}
+	remote = remote || slices.ContainsFunc(tasks, func(t *agent.Task) bool { return !strings.HasPrefix(t.At, "unix:") })
+	if remote && len(tasks) > 1 {
+		return nil, usagef("a program of CUDA has several cards, here %d, on their node's machine only, where it may open the node's Unix socket, and without --remote", len(tasks))
 	}
 	folder, err := pool.LibraryFolder(c.env)
 	if err != nil {
 		return nil, err
 	}
-	if remote || !strings.HasPrefix(task.At, "unix:") {
+	if remote {
 		dir, err := pool.RemoteCUDA(folder)
 		if err != nil {
 			return nil, err
@@ -44,13 +48,17 @@ func (c *cli) cudaEnv(task *agent.Task, remote bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pool.CUDAEnvironment(library, c.env("LD_PRELOAD"), task.UUID, task.Bus), nil
+	var cards []pool.CUDACard
+	for _, t := range tasks {
+		cards = append(cards, pool.CUDACard{UUID: t.UUID, Bus: t.Bus})
+	}
+	return pool.CUDAEnvironment(library, c.env("LD_PRELOAD"), cards...), nil
 }
 
 // runWithLibrary is runOn with the client library of this program, or those for
 // CUDA; see cudaEnv.
 func (c *cli) runWithLibrary(ctx context.Context, tasks []*agent.Task, remote bool, args []string) error {
-	env, err := c.cudaEnv(tasks[0], remote)
+	env, err := c.cudaEnv(tasks, remote)
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func (s *sliceFlags) flags(cmd *cobra.Command) {
 	f.BoolVar(&s.physical, "physical", false, "a whole card of the platform's pool whose virtualization is off, instead of --compute and --memory")
 	f.StringVar(&s.affinity, "affinity", "", "a name: slices of the group with the same one are on one device")
 	f.StringVar(&s.apart, "anti-affinity", "", "a name: slices of the group with the same one are on different devices")
-	f.Int32Var(&s.cards, "cards", 1, "cards of the platform's pool, each with --compute and --memory: the program finds so many devices, and makes one context over them")
+	f.Int32Var(&s.cards, "cards", 1, "cards of the platform's pool, each with --compute and --memory: the program finds so many devices; those of CUDA are of the node on its machine")
 	f.BoolVar(&s.across, "across-nodes", false, "each of --cards on another node")
 	s.policy.flags(cmd, "as the platform's pool says")
 }

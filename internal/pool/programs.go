@@ -183,22 +183,38 @@ func RemoteCUDAEnvironment(dir, path, preload string) []string {
 // nvidiaCards has a folder for each card of NVIDIA's, by its place on the bus.
 const nvidiaCards = "/proc/driver/nvidia/gpus"
 
-// CUDAEnvironment is what a program on the node's machine has to find its card by, and
-// the library before the driver, which holds it to that card by its UUID. preload is
-// what that variable is now.
-func CUDAEnvironment(library, preload, uuid, bus string) []string {
-	return []string{"LD_PRELOAD=" + before(library, preload), "YUNHE_POOL_CARD=" + uuid, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=" + cudaNumber(nvidiaCards, uuid, bus)}
+// CUDACard is a card as CUDA knows it, and its place on the bus.
+type CUDACard struct{ UUID, Bus string }
+
+// CUDAEnvironment is what a program on the node's machine has to find its cards by, in
+// the order of its tasks, and the library before the driver, which holds it to those
+// cards by their UUIDs. preload is what that variable is now.
+func CUDAEnvironment(library, preload string, cards ...CUDACard) []string {
+	var uuids []string
+	for _, c := range cards {
+		uuids = append(uuids, c.UUID)
+	}
+	list := strings.Join(cudaNumbers(nvidiaCards, cards), ",")
+	return []string{"LD_PRELOAD=" + before(library, preload), "YUNHE_POOL_CARD=" + strings.Join(uuids, ","), "YUNHE_POOL_VISIBLE=" + list, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=" + list}
 }
 
-// cudaNumber is how programs are told of a card: by its number as the driver counts by
-// places on the bus, and NVML, if that can be seen: some (vLLM) read CUDA_VISIBLE_DEVICES as
-// numbers. Parts of a card have none.
-func cudaNumber(folder, uuid, bus string) string {
-	all, _ := os.ReadDir(folder) // sorted; none: as if the card was not among them
-	if i := slices.IndexFunc(all, func(e os.DirEntry) bool { return strings.EqualFold(e.Name(), bus) }); i >= 0 && strings.HasPrefix(uuid, "GPU-") {
-		return strconv.Itoa(i)
+// cudaNumbers is how programs are told of cards: by their numbers as the driver counts by
+// places on the bus, and NVML, if those can be seen: some (vLLM) read CUDA_VISIBLE_DEVICES as
+// numbers. Parts of a card have none, and then all are told by their UUIDs.
+func cudaNumbers(folder string, cards []CUDACard) (list []string) {
+	all, _ := os.ReadDir(folder) // sorted; none: as if no card was among them
+	for _, c := range cards {
+		i := slices.IndexFunc(all, func(e os.DirEntry) bool { return strings.EqualFold(e.Name(), c.Bus) })
+		if i < 0 || !strings.HasPrefix(c.UUID, "GPU-") {
+			list = nil
+			for _, c := range cards {
+				list = append(list, c.UUID)
+			}
+			return list
+		}
+		list = append(list, strconv.Itoa(i))
 	}
-	return uuid
+	return list
 }
 
 // before is a list that has something first.

@@ -3,6 +3,7 @@ package pool
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -50,6 +51,14 @@ func TestCUDANumber(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	both := []CUDACard{{card, "0000:65:00.0"}, {"GPU-03", "0000:17:00.0"}}
+	if got := cudaNumbers(dir, both); !slices.Equal(got, []string{"1", "0"}) {
+		t.Errorf("two cards: %q", got)
+	}
+	both[1].Bus = "" // all are told in one way
+	if got := cudaNumbers(dir, both); !slices.Equal(got, []string{card, "GPU-03"}) {
+		t.Errorf("two cards, of which one cannot be seen: %q", got)
+	}
 	for _, c := range []struct{ folder, uuid, bus, want string }{
 		{dir, card, "0000:17:00.0", "0"},
 		{dir, card, "0000:65:00.0", "1"},
@@ -60,7 +69,7 @@ func TestCUDANumber(t *testing.T) {
 		{dir, card, "", card}, // of a node of before
 		{dir + "/none", card, "0000:65:00.0", card},
 	} {
-		if got := cudaNumber(c.folder, c.uuid, c.bus); got != c.want {
+		if got := cudaNumbers(c.folder, []CUDACard{{c.uuid, c.bus}}); !slices.Equal(got, []string{c.want}) {
 			t.Errorf("%s at %q: got %q, want %q", c.uuid, c.bus, got, c.want)
 		}
 	}

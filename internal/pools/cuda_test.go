@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,7 +53,6 @@ func TestCUDA(t *testing.T) {
 			says string
 		}{
 			{pools.Request{API: "vulkan", Compute: 10}, fault.Invalid, `api: must be opencl or cuda, got "vulkan"`},
-			{pools.Request{API: pool.CUDA, Compute: 10, Cards: 2}, fault.Invalid, "cards: must be 1 with the api cuda"},
 			{pools.Request{API: pool.OpenCL, Compute: 10, Node: "n1", Device: "c1"}, fault.NotFound, `device "c1", api opencl`},
 			{pools.Request{API: pool.CUDA, Compute: 10, Node: "n1", Device: "d0"}, fault.NotFound, `device "d0", api cuda`},
 			{pools.Request{API: pool.CUDA, Compute: 10, Model: "none"}, fault.NotFound, "no device of the api cuda"},
@@ -315,6 +315,74 @@ func TestCUDALeaves(t *testing.T) {
 		}
 		if got := fmt.Sprint(w.slice(held.ID).API); got != pool.CUDA {
 			t.Errorf("it is of %s now", got)
+		}
+	})
+}
+
+// A program of CUDA has several cards of one node, that of its machine: all of them or
+// none, and they stay there.
+func TestCUDACards(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		for i, id := range []string{"n1", "n2"} {
+			n := w.node(id)
+			for c := range 3 - i {
+				n.Devices = append(n.Devices, pool.Device{ID: fmt.Sprintf("d%d", c), API: pool.CUDA, Model: "A", Driver: "1", Memory: 1000 << 20})
+			}
+			n.report()
+		}
+		const here = "host-n2"
+		for _, c := range []struct {
+			r    pools.Request
+			kind fault.Kind
+			says string
+		}{
+			{pools.Request{Cards: 2}, fault.Invalid, "host: is required with cards from 2 of the api cuda"},
+			{pools.Request{Cards: 2, Across: true, Host: here}, fault.Invalid, "across_nodes: is not for the api cuda"},
+			{pools.Request{Cards: 4, Fixed: true}, fault.Exhausted, "4 cards of one pool node are wanted: none has more than 3"},
+			{pools.Request{Cards: 3, Host: here}, fault.Exhausted, "3 cards of one pool node are wanted: none has more than 2"},
+			{pools.Request{Cards: 2, Host: "elsewhere"}, fault.NotFound, "no pool node with such a device on the program's machine, and a program of CUDA has several cards there only"},
+		} {
+			c.r.API, c.r.Compute, c.r.Memory = pool.CUDA, 10, 10
+			_, err := w.Request(w.ann, c.r)
+			wantKind(t, err, c.kind, c.says)
+		}
+		_, err := w.Lendable(t.Context(), pool.Shares{Tenant: "t", User: "ann", Group: "g", API: pool.CUDA, Compute: 10, Memory: 10, Cards: 2})
+		wantKind(t, err, fault.Invalid, "cards: must be 1 with the api cuda: a worker computes for the programs of jobs")
+
+		set := func(x *pools.Slice) (at []string) {
+			t.Helper()
+			for _, id := range w.slice(x.ID).Cards {
+				at = append(at, w.at(w.slice(id)))
+			}
+			slices.Sort(at)
+			return at
+		}
+		one := w.ask(pools.Request{API: pool.CUDA, Node: "n2", Device: "d0", Compute: 95, Memory: 10})
+		x := w.ask(pools.Request{API: pool.CUDA, Cards: 2, Compute: 60, Memory: 10, Fixed: true, Policy: pools.Policy{Nodes: pools.Compact}}) // which would begin at n2
+		if got := set(x); len(got) != 2 || !strings.HasPrefix(got[0], "n1/") || !strings.HasPrefix(got[1], "n1/") {
+			t.Errorf("two of the node that has two: %v", got)
+		}
+		y := w.ask(pools.Request{API: pool.CUDA, Cards: 2, Compute: 60, Memory: 10, Fixed: true})
+		if got := set(y); !slices.Equal(got, []string{"waits: no device that is allowed has room now", "waits: no device that is allowed has room now"}) {
+			t.Errorf("two where each node has one: %v", got)
+		}
+		_, err = w.Release(w.ann, one.ID)
+		must(t, err)
+		if got := set(y); !slices.Equal(got, []string{"n2/d0", "n2/d1"}) {
+			t.Errorf("with room: %v", got)
+		}
+		_, err = w.Release(w.ann, y.ID)
+		must(t, err)
+		if got := set(w.ask(pools.Request{API: pool.CUDA, Cards: 2, Compute: 40, Memory: 10, Host: here})); !slices.Equal(got, []string{"n2/d0", "n2/d1"}) {
+			t.Errorf("on the program's machine: %v", got)
+		}
+		first := w.slice(x.ID)
+		_, err = w.Move(w.admin, x.ID, "n2", "", 0)
+		wantKind(t, err, fault.Conflict, "stays on pool node n1: a program of CUDA has cards of one node")
+		if moved, err := w.Move(w.admin, x.ID, "n1", "", 0); err != nil || moved.Device == first.Device && moved.ToDevice == "" {
+			t.Errorf("to the third card of the node: %+v, %v", moved, err)
 		}
 	})
 }

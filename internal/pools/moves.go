@@ -146,6 +146,8 @@ func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*D
 			why = fault.New(fault.Conflict, "device %s of pool node %s is not in group %s", d.ID, node, g.ID)
 		case x.beside != nil && *x.beside != [2]string{node, d.ID}, x.apart[[2]string{node, d.ID}], x.apart[[2]string{node}]:
 			why = fault.New(fault.Conflict, "device %s of pool node %s is not where the slice's affinity, or the other cards of its program, let it be", d.ID, node)
+		case x.home != "" && x.home != node:
+			why = fault.New(fault.Conflict, "slice %s stays on pool node %s: a program of CUDA has cards of one node", x.ID, x.home)
 		case left < x.counted() || d.MemoryLimit-d.MemoryLent < x.Memory || x.Physical && d.Used > 0:
 			why = fault.New(fault.Exhausted, "device %s of pool node %s has %d%% and %d MiB left, %d%% and %d MiB are wanted", d.ID, node, left, d.MemoryLimit-d.MemoryLent, x.counted(), x.Memory)
 		case x.Memory > d.Memory: // it may lend more than it has, not to one

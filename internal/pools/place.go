@@ -74,7 +74,7 @@ func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base P
 			}
 			c.Devices = append(c.Devices, place.Device{ID: d.ID, Model: d.Model, Total: total, Free: free})
 		}
-		if len(c.Devices) > 0 {
+		if len(c.Devices) > 0 && s.roomFor(c.Devices) {
 			snap.Candidates = append(snap.Candidates, c)
 		}
 	}
@@ -111,6 +111,21 @@ func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base P
 	return n, n.Devices[i], nil
 }
 
+// roomFor reports whether a node's devices have room for the slice and for those of
+// its set that are to be beside it.
+func (s *Slice) roomFor(devices []place.Device) bool {
+	var room int64
+	for _, d := range devices {
+		if d.Free[memory] >= s.Memory && d.Free[share] >= s.counted() {
+			room++
+		}
+	}
+	return room >= s.mates
+}
+
+// oneNode reports whether cards of a program are all of one node: CUDA has no others.
+func (s *Slice) oneNode(cards int64) bool { return cards > 1 && s.API == pool.CUDA }
+
 // possible refuses what no waiting would give a place.
 func possible(s *Slice, cards int64, g *Group, nodes []*Node, base Policy) error {
 	switch {
@@ -141,6 +156,9 @@ func possible(s *Slice, cards int64, g *Group, nodes []*Node, base Policy) error
 				there++
 			}
 		}
+		if s.oneNode(cards) {
+			there = max(before, there-before)
+		}
 	}
 	model := "" // that is wanted
 	if s.Model != "" {
@@ -168,10 +186,14 @@ func possible(s *Slice, cards int64, g *Group, nodes []*Node, base Policy) error
 		return fault.New(fault.NotFound, "no device that is allowed is lent in parts: the virtualization of all is off")
 	case !size:
 		return fault.New(fault.Exhausted, "no device that is allowed has %d%% compute and %d MiB memory", s.Compute, s.Memory)
+	case only && !here && s.oneNode(cards):
+		return fault.New(fault.NotFound, "there is no pool node with such a device on the program's machine, and a program of CUDA has several cards there only")
 	case only && !here:
 		return fault.New(fault.NotFound, "there is no pool node with such a device on the program's machine, and the policy is local only")
 	case cards > 1 && there < cards && s.Across:
 		return fault.New(fault.Exhausted, "%d cards on as many nodes are wanted: %d pool nodes have one that is allowed and large enough", cards, there)
+	case there < cards && s.oneNode(cards):
+		return fault.New(fault.Exhausted, "%d cards of one pool node are wanted: none has more than %d that are allowed and large enough", cards, there)
 	case cards > 1 && there < cards:
 		return fault.New(fault.Exhausted, "%d cards are wanted: there are %d that are allowed and large enough", cards, there)
 	}
@@ -222,6 +244,9 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 		reason := ""
 		for i, x := range set {
 			done[x.ID] = true
+			if first.oneNode(int64(len(set))) {
+				x.mates = int64(len(set) - i)
+			}
 			x.regard(live)
 			if i == 0 && len(set) > 1 { // as it is before the first keeps the others off its device
 				could = x.could(g, nodes, base)
@@ -370,6 +395,9 @@ func (s *Slice) regard(live []*Slice) {
 			s.apart = map[[2]string]bool{}
 		}
 		s.apart[[2]string{o.Node, o.Device}] = true
+		if of && s.API == pool.CUDA {
+			s.home = o.Node
+		}
 		if o.moves() {
 			s.apart[[2]string{o.ToNode, o.ToDevice}] = true
 		}

@@ -237,6 +237,8 @@ type Slice struct {
 	requestKey string
 	beside     *[2]string         // of its affinity; nil: anywhere
 	apart      map[[2]string]bool // of its anti-affinity and its set; without a device: all of the node's
+	home       string             // of its set, of a program of CUDA: that node only
+	mates      int64              // of that set, with it, that its node has to have room for; 0: itself only
 }
 
 // run is a job's that has a slice; zero: it is no job's.
@@ -347,7 +349,8 @@ type Request struct {
 	Cards                   int64 // 0: one
 	Across                  bool
 
-	run run
+	run    run
+	remote bool // a worker computes for its programs
 }
 
 func (r *Request) check() error {
@@ -387,8 +390,12 @@ func (r *Request) check() error {
 	}
 	c.Text("name", r.Name, false, 200, 0)
 	switch c.Range("cards", r.Cards, 0, maxCards); {
-	case r.Cards > 1 && r.API == pool.CUDA:
-		c.Add("cards", "must be 1 with the api cuda, whose programs find one device, got %d", r.Cards)
+	case r.Cards > 1 && r.API == pool.CUDA && r.remote:
+		c.Add("cards", "must be 1 with the api cuda: a worker computes for the programs of jobs, which find one device then, got %d", r.Cards)
+	case r.Cards > 1 && r.API == pool.CUDA && r.Across:
+		c.Add("across_nodes", "is not for the api cuda, whose programs have cards of one node")
+	case r.Cards > 1 && r.API == pool.CUDA && !r.Fixed && r.Host == "":
+		c.Add("host", "is required with cards from 2 of the api cuda, which a program has on its node's machine only")
 	case r.Cards < 2 && r.Across:
 		c.Add("across_nodes", "goes with cards from 2")
 	case r.Cards > 1 && r.Device != "":
@@ -407,7 +414,7 @@ func (r *Request) check() error {
 // be; g is its group.
 func (s *Slice) fits(g *Group, n *Node, d *Device) bool {
 	at := [2]string{n.ID, d.ID}
-	return s.kind(g, n, d) && d.Physical == s.Physical && (s.beside == nil || *s.beside == at) && !s.apart[at] && !s.apart[[2]string{n.ID}]
+	return s.kind(g, n, d) && d.Physical == s.Physical && (s.beside == nil || *s.beside == at) && !s.apart[at] && !s.apart[[2]string{n.ID}] && (s.home == "" || s.home == n.ID)
 }
 
 // kind reports whether a device is of the kind that a slice wants.

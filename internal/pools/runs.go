@@ -13,7 +13,7 @@ import (
 
 // request is what a run of a job asks for, as its owner would.
 func request(w pool.Shares) (Request, core.Caller) {
-	return Request{Group: w.Group, Spec: w.Spec, Compute: w.Compute, Memory: w.Memory, Weighted: w.Weighted, API: w.API, Model: w.Model, Priority: w.Priority, Cards: w.Cards, Across: w.Across, Physical: w.Whole, Node: w.Node, Affinity: w.Affinity, Anti: w.Anti, Name: w.Task,
+	return Request{remote: true, Group: w.Group, Spec: w.Spec, Compute: w.Compute, Memory: w.Memory, Weighted: w.Weighted, API: w.API, Model: w.Model, Priority: w.Priority, Cards: w.Cards, Across: w.Across, Physical: w.Whole, Node: w.Node, Affinity: w.Affinity, Anti: w.Anti, Name: w.Task,
 		run: run{ID: w.Run, Job: w.Job, Project: w.Project, Task: w.Task, TaskIndex: int64(w.TaskIndex), Replica: int64(w.Replica), Number: int64(w.Number)}}, core.Caller{UserID: w.User, UserName: w.UserName, TenantID: w.Tenant}
 }
 

@@ -127,6 +127,9 @@ func allowed(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *
 		return err
 	}
 	x.API = cmp.Or(r.API, apiOf(nodes, r.Node, r.Device), pool.OpenCL)
+	if cards > 1 && x.API == pool.CUDA && !x.Fixed {
+		x.Policy.Local = LocalOnly
+	}
 	return possible(x, cards, g, nodes, base)
 }
 

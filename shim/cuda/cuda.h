@@ -37,31 +37,55 @@ typedef struct {
   bool per_thread; /* its default stream is the thread's */
 } yc_row;
 
-extern const yc_row yc_rows[];
-extern const size_t yc_rows_n;
+extern const yc_row yc_rows[], yc_work[];
+extern const size_t yc_rows_n, yc_work_n;
 
 /* hook.c */
 void yc_resolve(void);            /* finds the driver */
 void *yc_driver(const char *name); /* a function of it, or NULL */
 CUresult yc_proc_address(CUresult r, const char *name, void **f, int version, uint64_t flags);
 
+/* A card that the program has: a slice, with a connection of its own. */
+typedef struct yc_card yc_card;
+enum { YC_CARDS = 16 };
+
+/* visible.c */
+typedef struct {
+  char address[108], task[27], token[65];
+} yc_slice;
+void yc_read(void);               /* the environment, before the program can change it */
+const yc_slice *yc_slice_of(int card);
+int yc_shown_cards(const int **cards); /* how many of them the program sees, and which in which order */
+void yc_show(void);               /* before the driver starts: it is to show these only. Until */
+void yc_shown(bool started);      /* after it no other thread starts it, and the program has its list back */
+void yc_shown_in_child(void);
+
 /* node.c */
-void yc_show(void);          /* before the driver starts, */
-void yc_shown(bool started); /* and after it */
-bool yc_connect(void);       /* to the node, once; false: there is no device for this program */
-const char *yc_bus(void);    /* where the slice's device is */
-bool yc_take(uint64_t n);    /* memory, or none */
-void yc_give(uint64_t n);
-bool yc_memory(uint64_t *limit, uint64_t *used);
-bool yc_pages(void);         /* whether memory is to be such as the driver may move to the host; known after any answer */
-bool yc_begin(CUstream s, bool copies); /* before work, which may be done when the call returns if it copies: waits for a turn; false: there will be none */
-void yc_end(CUstream s, bool copies);   /* after it */
-void yc_hold(void);          /* nobody looks at events, while a context may end */
+void yc_start(void);
+void yc_stay(void); /* until yc_go as often, the thread is not canceled */
+void yc_go(void);
+bool yc_connect(void);          /* to the node, once; false: there is no device for this program */
+int yc_count(void);             /* cards that the program sees, */
+yc_card *yc_at(int i);          /* the i-th of them, or NULL */
+CUdevice yc_device(yc_card *c); /* as the driver numbers it, or -1 */
+yc_card *yc_of_device(CUdevice d); /* or NULL */
+yc_card *yc_here(void);         /* that of the current context. Where there is none, the first: the driver says what is wrong */
+yc_card *yc_of_stream(CUstream s);
+yc_card *yc_of_context(CUcontext context);
+CUcontext yc_context_of(CUstream s);
+const char *yc_bus(yc_card *c);
+bool yc_take(yc_card *c, uint64_t n); /* memory, or none */
+void yc_give(yc_card *c, uint64_t n);
+bool yc_memory(yc_card *c, uint64_t *limit, uint64_t *used);
+bool yc_pages(yc_card *c);      /* whether memory is to be such as the driver may move to the host; known after any answer */
+yc_card *yc_begin(CUstream s, bool copies); /* before work, which may be done when the call returns if it copies: waits for a turn of its card; NULL: there will be none */
+void yc_end(yc_card *c, CUstream s, bool copies); /* after it */
+void yc_hold(void);             /* nobody looks at events, while a context may end */
 void yc_forget(CUcontext ended); /* between both */
 void yc_go_on(void);
 
-/* wrap.c */
+/* wrap.c, beside what it wraps */
 void yc_alone(void); /* in a child of fork */
-void yc_fetch(void); /* moves that memory to the card; no context ends meanwhile */
+void yc_fetch(yc_card *c); /* moves that memory to the card; no context ends meanwhile */
 
 #endif

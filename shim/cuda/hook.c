@@ -21,18 +21,22 @@ __attribute__((constructor)) static void find_own(void) {
   for (size_t i = 0; i < 3 && !real_dlopen; i++) *(void **)&real_dlopen = dlvsym(RTLD_NEXT, "dlopen", versions[i]);
 }
 
+/* row is the i-th of all functions that go through the library; NULL: there are fewer. */
+static const yc_row *row(size_t i) { return i < yc_rows_n ? yc_rows + i : i - yc_rows_n < yc_work_n ? yc_work + (i - yc_rows_n) : NULL; }
+
 static const yc_row *row_of(const char *name) {
-  for (size_t i = 0; i < yc_rows_n; i++)
-    if (!strcmp(yc_rows[i].name, name)) return yc_rows + i;
-  return NULL;
+  const yc_row *r;
+  for (size_t i = 0; (r = row(i)) && strcmp(r->name, name); i++) {}
+  return r;
 }
 
 static void resolve(void) {
   if (!real_dlopen) find_own();
   driver = real_dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  for (size_t i = 0; driver && i < yc_rows_n; i++) {
-    void *f = real_dlsym(driver, yc_rows[i].name), *none = NULL;
-    __atomic_compare_exchange_n(yc_rows[i].real, &none, f, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  const yc_row *r;
+  for (size_t i = 0; driver && (r = row(i)); i++) {
+    void *f = real_dlsym(driver, r->name), *none = NULL;
+    __atomic_compare_exchange_n(r->real, &none, f, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
   }
 }
 
@@ -78,14 +82,13 @@ __attribute__((visibility("default"))) void *dlopen(const char *name, int how) {
  * gives other addresses than it exports is taken at its word for the name. */
 CUresult yc_proc_address(CUresult result, const char *name, void **f, int version, uint64_t flags) {
   enum { PER_THREAD = 2, SECOND = 12000, SIZES = 3020 };
-  const yc_row *by_name = NULL;
+  const yc_row *by_name = NULL, *r;
   if (result || !f || !*f || !name) return result;
   if (!strcmp(name, "cuGetProcAddress")) {
     *f = row_of(version >= SECOND ? "cuGetProcAddress_v2" : name)->wrapper;
     return result;
   }
-  for (size_t i = 0; i < yc_rows_n; i++) {
-    const yc_row *r = yc_rows + i;
+  for (size_t i = 0; (r = row(i)); i++) {
     if (*f == *r->real || *f == r->wrapper) {
       *f = r->wrapper;
       return result;

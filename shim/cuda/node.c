@@ -1,9 +1,10 @@
-/* The connection to the node, turns of the device, and what the device was given.
+/* The connections to the node, turns of devices, and what devices were given.
  *
- * One connection for each process that starts CUDA; the node takes its end for
- * the end of the process. Frames of nine bytes, as workers use: a letter and a
- * word (docs/pool-design.md). A thread of the library reads them; another, the keeper,
- * gives the device back when the turn is over, or nothing is left to do.
+ * One connection for each card of a process that starts CUDA; the node takes its end
+ * for the end of the process. Frames of nine bytes, as workers use: a letter and a
+ * word (docs/pool-design.md). Of each a thread of the library reads them; another, the
+ * keeper, gives the device back when the turn is over, or nothing is left to do. Cards
+ * have their turns apart: work waits for the turn of its stream's card only.
  *
  * After each piece of work an event is recorded in its stream. The device is
  * given back when the last event of each stream has happened, so that who comes
@@ -38,6 +39,7 @@ static const int64_t soonest = MS / 50, latest = MS / 5; /* how often it is look
 
 static struct {
   CUresult (*ctxGetCurrent)(CUcontext *), (*ctxSetCurrent)(CUcontext), (*ctxPush)(CUcontext), (*ctxPop)(CUcontext *), (*streamGetCtx)(CUstream, CUcontext *);
+  CUresult (*ctxGetDevice)(CUdevice *), (*byBus)(CUdevice *, const char *);
   CUresult (*eventCreate)(CUevent *, unsigned), (*eventRecord)(CUevent, CUstream), (*eventQuery)(CUevent);
   CUresult (*streamIsCapturing)(CUstream, int *), (*captureMode)(int *);
 } cu;
@@ -53,14 +55,15 @@ typedef struct {
   int64_t marked_at;
 } work;
 
-static char address[108], task[TASK + 1], token[65], shown[64];
-
-static struct {
+/* Of these the first are the program's, in the order in which it sees them. */
+static struct yc_card {
+  const yc_slice *slice;
+  CUdevice device; /* as the driver numbers it; -1: not known yet */
   pthread_mutex_t lock;
   pthread_cond_t changed, due; /* for the program's threads, and for the keeper */
   pthread_mutex_t asking;
   yp_own sock;
-  bool tried, connected, dead;
+  bool connected, dead;
   bool ends; /* the program does, and with it the driver, which is asked nothing more */
   char bus[64];
 
@@ -90,7 +93,11 @@ static struct {
   /* answers */
   int answered; /* letters that came: 1 T, 2 L, 4 U */
   uint64_t taken, limit, used;
-} c;
+} cards[YC_CARDS];
+static int cards_n; /* that are connected; the program sees no others */
+static pthread_mutex_t connecting = PTHREAD_MUTEX_INITIALIZER;
+static bool tried, connected;
+static unsigned contexts_ended;
 
 static int64_t now(void) {
   struct timespec t;
@@ -100,55 +107,40 @@ static int64_t now(void) {
 
 static void say(const char *what, const char *more) { dprintf(STDERR_FILENO, "yunhe pool: %s%s%s\n", what, more ? ": " : "", more ? more : ""); }
 
-static const char visible[] = "CUDA_VISIBLE_DEVICES";
-
-/* keep_env reads whose slice this is before the program can change it. */
-static void keep_env(void) {
-  const char *a = getenv("YUNHE_POOL_ADDRESS"), *t = getenv("YUNHE_POOL_TASK"), *k = getenv("YUNHE_POOL_TOKEN"), *devices = getenv(visible);
-  if (!a || !t || !k || strlen(a) >= sizeof address || strlen(t) != TASK || strlen(k) != 64) return;
-  strcpy(address, a), strcpy(task, t), strcpy(token, k);
-  if (getenv("YUNHE_POOL_CARD")) devices = getenv("YUNHE_POOL_CARD"); /* where the other has the card's number, for programs that read it */
-  if (devices && strlen(devices) < sizeof shown) strcpy(shown, devices);
-}
-
-/* fresh is how it begins, in the first process and in children. */
-static void fresh(void) {
-  memset(&c, 0, sizeof c);
-  pthread_mutex_init(&c.lock, NULL);
-  pthread_mutex_init(&c.asking, NULL);
+/* fresh is how a card begins. */
+static void fresh(yc_card *c, const yc_slice *slice) {
+  memset(c, 0, sizeof *c);
+  c->slice = slice, c->device = -1;
+  pthread_mutex_init(&c->lock, NULL);
+  pthread_mutex_init(&c->asking, NULL);
   pthread_condattr_t attr;
   pthread_condattr_init(&attr);
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&c.changed, &attr);
-  pthread_cond_init(&c.due, &attr);
+  pthread_cond_init(&c->changed, &attr);
+  pthread_cond_init(&c->due, &attr);
   pthread_condattr_destroy(&attr);
-  c.sock.number = -1, c.slow = true;
+  c->sock.number = -1, c->slow = true;
 }
 
-/* The driver's start, at which it looks what it shall show. */
-static struct {
-  pthread_mutex_t lock;
-  bool over;    /* it has started, and looks no more */
-  bool changed; /* the program's list is another, or was none: NULL */
-  char *was;
-} starts = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
 static void in_child(void) {
-  yp_close(&c.sock); /* the node waits for the end of the process that has it */
-  pthread_mutex_init(&starts.lock, NULL);
-  fresh();
+  for (yc_card *c = cards; c < cards + YC_CARDS && c->slice; c++) {
+    yp_close(&c->sock); /* the node waits for the end of the process that has it */
+    fresh(c, NULL);
+  }
+  tried = connected = false, cards_n = 0;
+  pthread_mutex_init(&connecting, NULL);
+  yc_shown_in_child();
   yc_alone();
 }
 
 static void first(void) {
-  fresh();
-  keep_env();
+  yc_read();
   yp_at_fork(NULL, NULL, in_child);
 }
 
-/* start is called when the library is loaded, unless a library that is loaded
+/* yc_start is called when the library is loaded, unless a library that is loaded
  * before has started the driver by then. */
-__attribute__((constructor)) static void start(void) {
+__attribute__((constructor)) void yc_start(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, first);
 }
@@ -158,51 +150,25 @@ static _Thread_local struct {
   int depth, before;
 } stays;
 
-static void stay(void) {
+void yc_stay(void) {
   if (!stays.depth++) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &stays.before);
 }
 
-static void go(void) {
+void yc_go(void) {
   if (!--stays.depth) pthread_setcancelstate(stays.before, NULL);
 }
 
-/* yc_show has the driver show the slice's device only, whatever the program has set
- * since: others would be counted, too, and have its number. A program that wants to see
- * none, as its list begins with what is no device ("", "-1"), sees none. Until yc_shown
- * no other thread starts the driver. */
-void yc_show(void) {
-  start();
-  stay();
-  pthread_mutex_lock(&starts.lock);
-  const char *devices = getenv(visible);
-  bool none = devices && !isdigit((unsigned char)*devices) && strncmp(devices, "GPU-", 4) && strncmp(devices, "MIG-", 4);
-  if (starts.over || !*shown || none || (devices && !strcmp(devices, shown))) return;
-  starts.was = devices ? strdup(devices) : NULL;
-  starts.changed = !setenv(visible, shown, 1) && (starts.was || !devices);
-}
-
-/* yc_shown gives the program its list back: it, and those that it starts, may read it as
- * numbers. */
-void yc_shown(bool started) {
-  if (starts.changed && starts.was) setenv(visible, starts.was, 1);
-  else if (starts.changed) unsetenv(visible);
-  free(starts.was);
-  starts.was = NULL, starts.changed = false, starts.over |= started;
-  pthread_mutex_unlock(&starts.lock);
-  go();
-}
-
-static bool put(char letter, uint64_t word) {
+static bool put(yc_card *c, char letter, uint64_t word) {
   uint8_t b[FRAME] = {(uint8_t)letter};
   memcpy(b + 1, &word, 8);
   ssize_t n;
-  while ((n = send(yp_fd(&c.sock), b, sizeof b, MSG_NOSIGNAL)) < 0 && errno == EINTR) {}
+  while ((n = send(yp_fd(&c->sock), b, sizeof b, MSG_NOSIGNAL)) < 0 && errno == EINTR) {}
   return n == sizeof b; /* so few bytes go whole */
 }
 
-static void wait_until(pthread_cond_t *on, int64_t at) {
+static void wait_until(yc_card *c, pthread_cond_t *on, int64_t at) {
   struct timespec t = {at / 1000000000, at % 1000000000};
-  pthread_cond_timedwait(on, &c.lock, &t);
+  pthread_cond_timedwait(on, &c->lock, &t);
 }
 
 static bool done(CUresult r) {
@@ -212,132 +178,132 @@ static bool done(CUresult r) {
 
 /* passed looks whether the mark of a stream was passed, and how long that took.
  * The caller has the lock. */
-static void passed(work *w) {
+static void passed(yc_card *c, work *w) {
   if (!w->marked || !done(cu.eventQuery(w->mark))) return;
-  c.slow = now() - w->marked_at >= slow;
+  c->slow = now() - w->marked_at >= slow;
   w->marked = false;
 }
 
 /* rested reports whether all work is done. A launch that takes long while the device has
  * nothing to do loads its code, or compiles it: that is not the device's time. The caller has
  * the lock. */
-static bool rested(void) {
+static bool rested(yc_card *c) {
   bool all = true;
-  for (work *w = c.works; w < c.works + c.works_n && !c.ends; w++) {
+  for (work *w = c->works; w < c->works + c->works_n && !c->ends; w++) {
     if (!w->pending) continue;
     if (cu.ctxSetCurrent(w->context)) cu.ctxSetCurrent(w->by); /* a green one may be another thread's */
-    passed(w);
+    passed(c, w);
     if (done(cu.eventQuery(w->last))) w->pending = w->marked = false;
     else all = false;
   }
   int64_t t = now();
-  uint64_t came = all && c.calls && !c.copying ? c.came : 0;
-  if (came && c.looked.came == came) c.spare += t - c.looked.at;
-  c.looked.at = t, c.looked.came = came;
-  return all && !c.calls;
+  uint64_t came = all && c->calls && !c->copying ? c->came : 0;
+  if (came && c->looked.came == came) c->spare += t - c->looked.at;
+  c->looked.at = t, c->looked.came = came;
+  return all && !c->calls;
 }
 
 /* drain waits until all work is done. The caller, the keeper, has the lock. */
-static void drain(void) {
-  c.draining = true;
-  c.drains = now();
-  while (!c.dead && !rested()) {
-    int64_t t = now(), step = (t - c.drains) / 16;
-    wait_until(&c.due, t + (step < soonest ? soonest : step > latest ? latest : step));
+static void drain(yc_card *c) {
+  c->draining = true;
+  c->drains = now();
+  while (!c->dead && !rested(c)) {
+    int64_t t = now(), step = (t - c->drains) / 16;
+    wait_until(c, &c->due, t + (step < soonest ? soonest : step > latest ? latest : step));
   }
-  c.draining = false;
+  c->draining = false;
 }
 
 /* load has the program's memory moved to the card, for the turn that begins then. The
  * caller, the keeper, has the lock, without which no context ends. */
-static void load(void) {
-  while (!c.dead && !c.room) pthread_cond_wait(&c.due, &c.lock);
+static void load(yc_card *c) {
+  while (!c->dead && !c->room) pthread_cond_wait(&c->due, &c->lock);
   int64_t t = now();
-  if (!c.dead && !c.ends) yc_fetch();
+  if (!c->dead && !c->ends) yc_fetch(c);
   int64_t took = now() - t, half = took / 2;
-  put('I', (uint64_t)took);
-  c.loads = c.room = c.wanted = false;
-  c.since = now(), c.quiet = c.spare = 0, c.looked.came = 0;
-  c.until = c.since + (c.length > LOADS * took ? c.length : LOADS * took);
-  c.rests = half < rests ? rests : half > mostRests ? mostRests : half;
-  pthread_cond_broadcast(&c.changed);
+  put(c, 'I', (uint64_t)took);
+  c->loads = c->room = c->wanted = false;
+  c->since = now(), c->quiet = c->spare = 0, c->looked.came = 0;
+  c->until = c->since + (c->length > LOADS * took ? c->length : LOADS * took);
+  c->rests = half < rests ? rests : half > mostRests ? mostRests : half;
+  pthread_cond_broadcast(&c->changed);
 }
 
-static void *keep(void *none) {
-  (void)none;
+static void *keep(void *card) {
+  yc_card *c = card;
   int relaxed = 2; /* what this thread waits for is none of what others capture */
   if (cu.captureMode) cu.captureMode(&relaxed);
   prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* nanoseconds, of waits: 50,000 else */
-  pthread_mutex_lock(&c.lock);
-  while (!c.dead) {
-    if (c.loads) load();
-    if (!c.until) {
-      pthread_cond_wait(&c.due, &c.lock);
+  pthread_mutex_lock(&c->lock);
+  while (!c->dead) {
+    if (c->loads) load(c);
+    if (!c->until) {
+      pthread_cond_wait(&c->due, &c->lock);
       continue;
     }
     int64_t t = now(), unused = 0;
-    if (t < c.until) {
-      if (!rested()) c.quiet = 0;
-      else if (!c.quiet) c.quiet = t;
-      if (!c.quiet || t - c.quiet < c.rests) {
-        int64_t next = t + (c.waiting ? MS : MS / 2);
-        wait_until(&c.due, next < c.until ? next : c.until);
+    if (t < c->until) {
+      if (!rested(c)) c->quiet = 0;
+      else if (!c->quiet) c->quiet = t;
+      if (!c->quiet || t - c->quiet < c->rests) {
+        int64_t next = t + (c->waiting ? MS : MS / 2);
+        wait_until(c, &c->due, next < c->until ? next : c->until);
         continue;
       }
-      unused = t - (c.quiet > c.since ? c.quiet : c.since);
+      unused = t - (c->quiet > c->since ? c->quiet : c->since);
     }
-    drain();
-    t = now(), unused += c.spare;
-    c.until = c.quiet = 0;
-    c.wanted = c.waiting > 0;
-    put(c.wanted ? 'M' : 'R', (uint64_t)(t - c.since > unused ? t - c.since - unused : 0));
-    pthread_cond_broadcast(&c.changed);
+    drain(c);
+    t = now(), unused += c->spare;
+    c->until = c->quiet = 0;
+    c->wanted = c->waiting > 0;
+    put(c, c->wanted ? 'M' : 'R', (uint64_t)(t - c->since > unused ? t - c->since - unused : 0));
+    pthread_cond_broadcast(&c->changed);
   }
-  pthread_mutex_unlock(&c.lock);
+  pthread_mutex_unlock(&c->lock);
   return NULL;
 }
 
-static void *hear(void *none) {
-  (void)none;
+static void *hear(void *card) {
+  yc_card *c = card;
   uint8_t b[FRAME];
-  while (recv(yp_fd(&c.sock), b, sizeof b, MSG_WAITALL) == sizeof b) {
+  while (recv(yp_fd(&c->sock), b, sizeof b, MSG_WAITALL) == sizeof b) {
     uint64_t word;
     memcpy(&word, b + 1, 8);
-    pthread_mutex_lock(&c.lock);
+    pthread_mutex_lock(&c->lock);
     switch (b[0]) {
-    case 'P': __atomic_store_n(&c.pages, word, __ATOMIC_RELAXED); break;
-    case 'Z': c.away = true; break;
-    case 'K': c.room = true; break;
+    case 'P': __atomic_store_n(&c->pages, word, __ATOMIC_RELAXED); break;
+    case 'Z': c->away = true; break;
+    case 'K': c->room = true; break;
     case 'G':
-      if (c.pages && c.away) c.loads = put('N', 0), c.length = (int64_t)word;
-      else c.since = now(), c.until = c.since + (int64_t)word, c.rests = rests, c.quiet = c.spare = 0, c.looked.came = 0, c.wanted = false;
-      c.away = false;
+      if (c->pages && c->away) c->loads = put(c, 'N', 0), c->length = (int64_t)word;
+      else c->since = now(), c->until = c->since + (int64_t)word, c->rests = rests, c->quiet = c->spare = 0, c->looked.came = 0, c->wanted = false;
+      c->away = false;
       break;
     case 'Y':
-      if (c.until) c.until = 1;
+      if (c->until) c->until = 1;
       break;
-    case 'T': c.taken = word, c.answered |= 1; break;
-    case 'L': c.limit = word, c.answered |= 2; break;
-    case 'U': c.used = word, c.answered |= 4; break;
+    case 'T': c->taken = word, c->answered |= 1; break;
+    case 'L': c->limit = word, c->answered |= 2; break;
+    case 'U': c->used = word, c->answered |= 4; break;
     }
-    pthread_cond_broadcast(&c.changed);
-    pthread_cond_signal(&c.due);
-    pthread_mutex_unlock(&c.lock);
+    pthread_cond_broadcast(&c->changed);
+    pthread_cond_signal(&c->due);
+    pthread_mutex_unlock(&c->lock);
   }
-  pthread_mutex_lock(&c.lock);
-  c.dead = true;
-  pthread_cond_broadcast(&c.changed);
-  pthread_cond_signal(&c.due);
-  pthread_mutex_unlock(&c.lock);
+  pthread_mutex_lock(&c->lock);
+  c->dead = true;
+  pthread_cond_broadcast(&c->changed);
+  pthread_cond_signal(&c->due);
+  pthread_mutex_unlock(&c->lock);
   return NULL;
 }
 
-static bool thread(void *(*run)(void *)) {
+static bool thread(void *(*run)(void *), yc_card *c) {
   pthread_t t;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are for the program's threads */
-  bool ok = !pthread_create(&t, NULL, run, NULL);
+  bool ok = !pthread_create(&t, NULL, run, c);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (ok) pthread_detach(t);
   return ok;
@@ -364,111 +330,175 @@ static bool read_text(int s, char *letter, char *text, size_t room) {
 }
 
 /* greet proves to be of the task; NULL, or what is wrong. */
-static const char *greet(char text[512]) {
+static const char *greet(yc_card *c, char text[512]) {
   uint8_t key[32], hello[GREETING + CHALLENGE], proof[CHALLENGE + TASK], out[GREETING + TASK + MAC];
   struct sockaddr_un to = {.sun_family = AF_UNIX};
+  const yc_slice *of = c->slice;
   char letter;
-  if (!*address || !unhex(token, key, sizeof key)) return "the program was not started by yunhe pool run, or its environment does not say so: CUDA shows no device";
-  if (strncmp(address, "unix:", 5)) return "programs that have the driver of CUDA themselves run on the node's machine, and reach it by its Unix socket";
-  if (strlen(address + 5) >= sizeof to.sun_path) return "the address of the pool node is too long";
-  strcpy(to.sun_path, address + 5);
-  c.sock = yp_own_of(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int s = c.sock.number;
+  if (!unhex(of->token, key, sizeof key)) return "the slice's token is not hexadecimal";
+  if (strncmp(of->address, "unix:", 5)) return "programs that have the driver of CUDA themselves run on the node's machine, and reach it by its Unix socket";
+  if (strlen(of->address + 5) >= sizeof to.sun_path) return "the address of the pool node is too long";
+  strcpy(to.sun_path, of->address + 5);
+  c->sock = yp_own_of(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int s = c->sock.number;
   if (s < 0 || connect(s, (struct sockaddr *)&to, sizeof to)) return "the pool node cannot be reached";
   if (recv(s, hello, sizeof hello, MSG_WAITALL) != sizeof hello || memcmp(hello, "YHPOOL1\n", GREETING)) return "there is no pool node of this version";
-  memcpy(proof, hello + GREETING, CHALLENGE), memcpy(proof + CHALLENGE, task, TASK);
-  memcpy(out, "YHCUDA1\n", GREETING), memcpy(out + GREETING, task, TASK);
+  memcpy(proof, hello + GREETING, CHALLENGE), memcpy(proof + CHALLENGE, of->task, TASK);
+  memcpy(out, "YHCUDA1\n", GREETING), memcpy(out + GREETING, of->task, TASK);
   yp_hmac(key, proof, sizeof proof, out + GREETING + TASK);
   if (send(s, out, sizeof out, MSG_NOSIGNAL) != sizeof out || !read_text(s, &letter, text, 512)) return "the pool node ended the connection";
   if (letter != 'H') return text;
-  snprintf(c.bus, sizeof c.bus, "%.63s", text);
+  snprintf(c->bus, sizeof c->bus, "%.63s", text);
   return NULL;
 }
 
 /* at_exit is called before what the driver does then, as it is told later. */
 static void at_exit(void) {
-  pthread_mutex_lock(&c.lock);
-  c.ends = true;
-  pthread_mutex_unlock(&c.lock);
+  yc_hold();
+  for (int i = 0; i < cards_n; i++) cards[i].ends = true;
+  yc_go_on();
 }
 
 #define NEED(field, name) (*(void **)&cu.field = yc_driver(name))
 
+/* resolve finds what the library calls of the driver. */
+static bool resolve(void) {
+  bool has = NEED(ctxGetCurrent, "cuCtxGetCurrent") && NEED(ctxSetCurrent, "cuCtxSetCurrent") && NEED(eventCreate, "cuEventCreate") && NEED(eventRecord, "cuEventRecord") &&
+             NEED(eventQuery, "cuEventQuery") && NEED(ctxGetDevice, "cuCtxGetDevice") && NEED(byBus, "cuDeviceGetByPCIBusId");
+  NEED(ctxPush, "cuCtxPushCurrent_v2"), NEED(ctxPop, "cuCtxPopCurrent_v2"), NEED(streamGetCtx, "cuStreamGetCtx");
+  NEED(streamIsCapturing, "cuStreamIsCapturing"), NEED(captureMode, "cuThreadExchangeStreamCaptureMode");
+  return has;
+}
+
+/* begin connects a card; NULL, or what is wrong. */
+static const char *begin(yc_card *c, const yc_slice *slice, char text[512]) {
+  fresh(c, slice);
+  sigset_t all, before; /* of timers, too, which would interrupt it */
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  const char *why = greet(c, text), *blocks = getenv("CUDA_LAUNCH_BLOCKING");
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  c->blocking = blocks && *blocks && strcmp(blocks, "0");
+  return why ? why : thread(hear, c) && thread(keep, c) ? NULL : "no thread can be started";
+}
+
+static const char *begin_all(char text[512]) {
+  const int *shown;
+  const int n = yc_shown_cards(&shown);
+  if (!n) return "the program was not started by yunhe pool run, or its environment does not say so: CUDA shows no device";
+  if (!resolve()) return "libcuda.so.1 is not a driver of CUDA";
+  for (int i = 0; i < n; i++) {
+    const char *why = begin(cards + i, yc_slice_of(shown[i]), text);
+    if (why) return why;
+    cards[i].connected = true;
+  }
+  cards_n = n;
+  return NULL;
+}
+
 bool yc_connect(void) {
   char text[512];
-  start();
+  yc_start();
   yc_resolve();
-  stay();
-  pthread_mutex_lock(&c.lock);
-  if (!c.tried) {
-    c.tried = true;
-    sigset_t all, before; /* of timers, too, which would interrupt it */
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    const char *why = greet(text);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    bool has = NEED(ctxGetCurrent, "cuCtxGetCurrent") && NEED(ctxSetCurrent, "cuCtxSetCurrent") && NEED(eventCreate, "cuEventCreate") && NEED(eventRecord, "cuEventRecord") &&
-               NEED(eventQuery, "cuEventQuery");
-    NEED(ctxPush, "cuCtxPushCurrent_v2"), NEED(ctxPop, "cuCtxPopCurrent_v2"), NEED(streamGetCtx, "cuStreamGetCtx");
-    NEED(streamIsCapturing, "cuStreamIsCapturing"), NEED(captureMode, "cuThreadExchangeStreamCaptureMode");
-    if (!why && !has) why = "libcuda.so.1 is not a driver of CUDA";
-    if (!why && (!thread(hear) || !thread(keep))) why = "no thread can be started";
-    if (why) {
-      say(why, NULL);
-      c.dead = true;
-    } else {
-      const char *blocks = getenv("CUDA_LAUNCH_BLOCKING");
-      c.connected = true, c.blocking = blocks && *blocks && strcmp(blocks, "0");
-      atexit(at_exit);
-    }
+  yc_stay();
+  pthread_mutex_lock(&connecting);
+  if (!tried) {
+    tried = true;
+    const char *why = begin_all(text);
+    connected = !why;
+    if (why) say(why, NULL);
+    else atexit(at_exit);
   }
-  bool ok = c.connected && !c.dead;
-  pthread_mutex_unlock(&c.lock);
-  go();
+  bool ok = connected;
+  pthread_mutex_unlock(&connecting);
+  for (yc_card *c = cards; ok && c < cards + cards_n; c++) ok = !c->dead;
+  yc_go();
   return ok;
 }
 
-const char *yc_bus(void) { return c.bus; }
+int yc_count(void) { return cards_n; }
+
+yc_card *yc_at(int i) { return i >= 0 && i < cards_n ? cards + i : NULL; }
+
+/* yc_device is a card's number as the driver counts, wherever the program's environment
+ * has it put the card; -1: it has none, or has not started. */
+CUdevice yc_device(yc_card *c) {
+  CUdevice d = __atomic_load_n(&c->device, __ATOMIC_ACQUIRE);
+  if (d < 0 && c->connected && !cu.byBus(&d, c->bus)) __atomic_store_n(&c->device, d, __ATOMIC_RELEASE);
+  return d;
+}
+
+yc_card *yc_of_device(CUdevice d) {
+  for (yc_card *c = cards; c < cards + cards_n; c++)
+    if (d >= 0 && yc_device(c) == d) return c;
+  return NULL;
+}
+
+yc_card *yc_of_context(CUcontext context) {
+  static _Thread_local struct {
+    CUcontext context;
+    unsigned ended;
+    yc_card *card;
+  } last; /* that this thread asked for */
+  if (cards_n < 2 || !context) return cards;
+  unsigned ended = __atomic_load_n(&contexts_ended, __ATOMIC_ACQUIRE);
+  if (last.context == context && last.ended == ended) return last.card;
+  CUcontext current = NULL;
+  CUdevice d = -1;
+  if (!cu.ctxGetCurrent(&current) && current == context) cu.ctxGetDevice(&d);
+  else if (cu.ctxPush && cu.ctxPop && !cu.ctxPush(context)) cu.ctxGetDevice(&d), cu.ctxPop(&context);
+  yc_card *c = yc_of_device(d);
+  if (!c) return cards;
+  last.context = context, last.ended = ended, last.card = c;
+  return c;
+}
+
+const char *yc_bus(yc_card *c) { return c->bus; }
+
+yc_card *yc_here(void) {
+  CUcontext current = NULL;
+  return cards_n < 2 || cu.ctxGetCurrent(&current) ? cards : yc_of_context(current);
+}
 
 /* ask says a letter and waits for answers. */
-static bool ask(char letter, uint64_t word, int answers) {
-  bool ok = put(letter, word);
-  while (ok && !c.dead && (c.answered & answers) != answers) pthread_cond_wait(&c.changed, &c.lock);
-  return ok && !c.dead;
+static bool ask(yc_card *c, char letter, uint64_t word, int answers) {
+  bool ok = put(c, letter, word);
+  while (ok && !c->dead && (c->answered & answers) != answers) pthread_cond_wait(&c->changed, &c->lock);
+  return ok && !c->dead;
 }
 
-bool yc_take(uint64_t n) {
-  stay();
-  pthread_mutex_lock(&c.asking);
-  pthread_mutex_lock(&c.lock);
-  c.answered = 0;
-  bool ok = c.connected && ask('T', n, 1) && c.taken;
-  pthread_mutex_unlock(&c.lock);
-  pthread_mutex_unlock(&c.asking);
-  go();
+bool yc_take(yc_card *c, uint64_t n) {
+  yc_stay();
+  pthread_mutex_lock(&c->asking);
+  pthread_mutex_lock(&c->lock);
+  c->answered = 0;
+  bool ok = c->connected && ask(c, 'T', n, 1) && c->taken;
+  pthread_mutex_unlock(&c->lock);
+  pthread_mutex_unlock(&c->asking);
+  yc_go();
   return ok;
 }
 
-void yc_give(uint64_t n) {
-  stay();
-  if (n && c.connected) put('B', n);
-  go();
+void yc_give(yc_card *c, uint64_t n) {
+  yc_stay();
+  if (n && c->connected) put(c, 'B', n);
+  yc_go();
 }
 
-bool yc_memory(uint64_t *limit, uint64_t *used) {
-  stay();
-  pthread_mutex_lock(&c.asking);
-  pthread_mutex_lock(&c.lock);
-  c.answered = 0;
-  bool ok = c.connected && ask('Q', 0, 2 | 4);
-  *limit = c.limit, *used = c.used;
-  pthread_mutex_unlock(&c.lock);
-  pthread_mutex_unlock(&c.asking);
-  go();
+bool yc_memory(yc_card *c, uint64_t *limit, uint64_t *used) {
+  yc_stay();
+  pthread_mutex_lock(&c->asking);
+  pthread_mutex_lock(&c->lock);
+  c->answered = 0;
+  bool ok = c->connected && ask(c, 'Q', 0, 2 | 4);
+  *limit = c->limit, *used = c->used;
+  pthread_mutex_unlock(&c->lock);
+  pthread_mutex_unlock(&c->asking);
+  yc_go();
   return ok;
 }
 
-bool yc_pages(void) { return __atomic_load_n(&c.pages, __ATOMIC_RELAXED); }
+bool yc_pages(yc_card *c) { return __atomic_load_n(&c->pages, __ATOMIC_RELAXED); }
 
 static const CUstream legacy = (CUstream)1, perThread = (CUstream)2;
 
@@ -476,15 +506,15 @@ static const CUstream legacy = (CUstream)1, perThread = (CUstream)2;
 static pid_t owner(CUstream s) { return s == perThread ? (pid_t)syscall(SYS_gettid) : 0; }
 
 /* of finds what a stream was given, or makes room; NULL: there is none. The caller has the lock. */
-static work *of(CUcontext context, CUstream s) {
+static work *of(yc_card *c, CUcontext context, CUstream s) {
   pid_t thread = owner(s);
   work *free = NULL;
-  for (int i = 0; i < c.works_n; i++) {
-    work *w = c.works + i;
+  for (int i = 0; i < c->works_n; i++) {
+    work *w = c->works + i;
     if (w->context == context && w->stream == s && w->thread == thread) return w;
     if (!free && w->context == context && !w->pending) free = w; /* its events can be used again */
   }
-  if (c.works_n < STREAMS) {
+  if (c->works_n < STREAMS) {
     work made = {.context = context};
     enum { UNTIMED = 2 };
     int mode = 2;
@@ -492,7 +522,7 @@ static work *of(CUcontext context, CUstream s) {
     bool bad = cu.eventCreate(&made.last, UNTIMED) || cu.eventCreate(&made.mark, UNTIMED);
     if (cu.captureMode) cu.captureMode(&mode);
     if (bad) return free;
-    free = c.works + c.works_n++;
+    free = c->works + c->works_n++;
     *free = made;
   }
   if (free) free->stream = s, free->thread = thread, free->marked = false;
@@ -504,107 +534,116 @@ static bool capturing(CUstream s) {
   return cu.streamIsCapturing && (cu.streamIsCapturing(s, &status) || status);
 }
 
-/* context_of is a stream's context, which need not be current: of a green one's streams the
+/* yc_context_of is a stream's context, which need not be current: of a green one's streams the
  * primary may be. */
-static CUcontext context_of(CUstream s) {
+CUcontext yc_context_of(CUstream s) {
   CUcontext of = NULL;
   if ((uintptr_t)s > (uintptr_t)perThread && cu.streamGetCtx && cu.ctxPush && cu.ctxPop && !cu.streamGetCtx(s, &of) && of) return of;
   of = NULL;
   return cu.ctxGetCurrent(&of) ? NULL : of;
 }
 
+yc_card *yc_of_stream(CUstream s) { return cards_n < 2 ? cards : yc_of_context(yc_context_of(s)); }
+
 /* behind waits while what a stream was given a while ago is undone: else a turn
  * would end long after its time. Work that waits for what the program does next
  * is not waited for without end. */
-static void behind(CUstream s) {
-  CUcontext context = context_of(s);
+static void behind(yc_card *c, CUcontext context, CUstream s) {
   pid_t thread = owner(s);
   if (!context) return;
-  pthread_mutex_lock(&c.lock);
+  pthread_mutex_lock(&c->lock);
   CUevent mark = NULL;
-  for (work *w = c.works; w < c.works + c.works_n; w++)
-    if (w->context == context && w->stream == s && w->thread == thread && w->marked && (c.slow || now() - w->marked_at > ahead)) mark = w->mark;
-  pthread_mutex_unlock(&c.lock);
+  for (work *w = c->works; w < c->works + c->works_n; w++)
+    if (w->context == context && w->stream == s && w->thread == thread && w->marked && (c->slow || now() - w->marked_at > ahead)) mark = w->mark;
+  pthread_mutex_unlock(&c->lock);
   if (!mark) return;
   int mode = 2;
   if (cu.captureMode) cu.captureMode(&mode);
   for (int64_t late = now() + stuckStep; !done(cu.eventQuery(mark)) && now() < late;) nanosleep(&(struct timespec){0, MS / 10}, NULL);
   if (cu.captureMode) cu.captureMode(&mode);
-  pthread_mutex_lock(&c.lock);
-  for (work *w = c.works; w < c.works + c.works_n; w++)
-    if (w->mark == mark && w->marked) c.slow = now() - w->marked_at >= slow, w->marked = false;
-  pthread_mutex_unlock(&c.lock);
+  pthread_mutex_lock(&c->lock);
+  for (work *w = c->works; w < c->works + c->works_n; w++)
+    if (w->mark == mark && w->marked) c->slow = now() - w->marked_at >= slow, w->marked = false;
+  pthread_mutex_unlock(&c->lock);
 }
 
 static _Thread_local bool captured; /* what was begun is not computed, but put into a graph */
 
 /* From its beginning to its end work is whole: no thread is canceled in between. */
-bool yc_begin(CUstream s, bool copies) {
+yc_card *yc_begin(CUstream s, bool copies) {
   int status = 0;
-  if (!c.connected) return false;
-  stay();
+  if (!cards_n) return NULL;
+  yc_stay();
   if (!s) s = legacy;
   captured = cu.streamIsCapturing && !cu.streamIsCapturing(s, &status) && status;
-  if (captured) return true; /* meanwhile others may do less: it is not to wait */
-  behind(s);
-  pthread_mutex_lock(&c.lock);
-  c.waiting++;
-  for (int64_t came = now(); !c.dead; ) {
+  if (captured) return cards; /* meanwhile others may do less: it is not to wait */
+  CUcontext context = yc_context_of(s);
+  yc_card *c = yc_of_context(context);
+  behind(c, context, s);
+  pthread_mutex_lock(&c->lock);
+  c->waiting++;
+  for (int64_t came = now(); !c->dead; ) {
     int64_t t = now();
-    if (!c.draining && c.until > t) break;
-    if (c.draining && t - c.drains > stuck && t - came > stuckStep) break;
-    if (!c.until && !c.wanted && !c.draining) {
-      c.wanted = true;
-      put('W', 0);
+    if (!c->draining && c->until > t) break;
+    if (c->draining && t - c->drains > stuck && t - came > stuckStep) break;
+    if (!c->until && !c->wanted && !c->draining) {
+      c->wanted = true;
+      put(c, 'W', 0);
     }
-    if (c.until) pthread_cond_signal(&c.due); /* its time is over */
-    if (c.draining) wait_until(&c.changed, t + stuckStep);
-    else pthread_cond_wait(&c.changed, &c.lock);
+    if (c->until) pthread_cond_signal(&c->due); /* its time is over */
+    if (c->draining) wait_until(c, &c->changed, t + stuckStep);
+    else pthread_cond_wait(&c->changed, &c->lock);
   }
-  c.waiting--;
-  bool ok = !c.dead;
-  if (ok) c.calls++, c.came++, c.copying += copies || c.blocking, c.quiet = 0;
-  pthread_mutex_unlock(&c.lock);
-  if (!ok) go();
-  return ok;
+  c->waiting--;
+  bool ok = !c->dead;
+  if (ok) c->calls++, c->came++, c->copying += copies || c->blocking, c->quiet = 0;
+  pthread_mutex_unlock(&c->lock);
+  if (!ok) yc_go();
+  return ok ? c : NULL;
 }
 
-void yc_end(CUstream s, bool copies) {
+void yc_end(yc_card *c, CUstream s, bool copies) {
   CUcontext by = NULL, context;
   if (captured) {
-    go();
+    yc_go();
     return;
   }
   if (!s) s = legacy;
   bool counts = !cu.ctxGetCurrent(&by) && by && !capturing(s), pushed = false;
-  context = counts ? context_of(s) : by;
+  context = counts ? yc_context_of(s) : by;
   if (counts && context != by && !(pushed = !cu.ctxPush(context))) context = by; /* events are of the stream's */
-  pthread_mutex_lock(&c.lock);
-  work *w = counts && !c.ends ? of(context, s) : NULL;
+  pthread_mutex_lock(&c->lock);
+  work *w = counts && !c->ends ? of(c, context, s) : NULL;
   if (w && !cu.eventRecord(w->last, s)) {
     w->pending = true, w->number++, w->by = by;
     if (!w->marked && !cu.eventRecord(w->mark, s)) w->marked = true, w->marked_at = now();
   }
-  c.came++, c.copying -= copies || c.blocking;
-  if (!--c.calls && c.draining) pthread_cond_signal(&c.due);
-  pthread_mutex_unlock(&c.lock);
+  c->came++, c->copying -= copies || c->blocking;
+  if (!--c->calls && c->draining) pthread_cond_signal(&c->due);
+  pthread_mutex_unlock(&c->lock);
   if (pushed) cu.ctxPop(&context);
-  go();
+  yc_go();
 }
 
+static _Thread_local int held; /* cards */
+
 void yc_hold(void) {
-  stay();
-  pthread_mutex_lock(&c.lock);
+  yc_stay();
+  held = cards_n;
+  for (int i = 0; i < held; i++) pthread_mutex_lock(&cards[i].lock);
 }
 
 void yc_forget(CUcontext ended) {
-  int kept = 0;
-  for (int i = 0; i < c.works_n; i++)
-    if (c.works[i].context != ended) c.works[kept++] = c.works[i];
-  c.works_n = kept;
+  for (yc_card *c = cards; c < cards + cards_n; c++) {
+    int kept = 0;
+    for (int i = 0; i < c->works_n; i++)
+      if (c->works[i].context != ended) c->works[kept++] = c->works[i];
+    c->works_n = kept;
+  }
+  __atomic_fetch_add(&contexts_ended, 1, __ATOMIC_RELEASE);
 }
 
 void yc_go_on(void) {
-  pthread_mutex_unlock(&c.lock);
-  go();
+  for (int i = 0; i < held; i++) pthread_mutex_unlock(&cards[i].lock);
+  yc_go();
 }

@@ -79,12 +79,15 @@
   F(cuCtxFromGreenCtx, cuCtxFromGreenCtx, (void **, void *))                                                                           \
   F(cuGreenCtxDestroy, cuGreenCtxDestroy, (void *))                                                                                    \
   F(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, (void **, void *, unsigned, int))                                                  \
+  F(cuMemcpyPeerAsync, cuMemcpyPeerAsync, (uint64_t, void *, uint64_t, void *, size_t, void *))                                        \
+  F(cuLaunchCooperativeKernelMultiDevice, cuLaunchCooperativeKernelMultiDevice, (void *, unsigned, unsigned))                          \
   F(cuNobodyKnows, cuNobodyKnows, (int))
 
 #define DECLARE(name, symbol, args) extern int symbol args;
 #define POINTER(name, symbol, args) int(*name) args;
 FUNCTIONS(DECLARE)
 #pragma weak cuNobodyKnows           /* only the stand-in has it */
+#pragma weak cuLaunchCooperativeKernelMultiDevice /* until CUDA 12 */
 #pragma weak cuMemPrefetchBatchAsync /* of CUDA 13 */
 #pragma weak cuMemBatchDecompressAsync
 #pragma weak cuMemcpyWithAttributesAsync
@@ -318,6 +321,131 @@ static void unpack(void) {
   printf("%s\n", got);
 }
 
+enum { MOST_CARDS = 16 };
+
+/* shows says where the cards are that the program sees, in their order, and makes a context on each. */
+static int shows(void *contexts[MOST_CARDS]) {
+  int n, d;
+  char bus[64];
+  must(cu.cuDeviceGetCount(&n), "cuDeviceGetCount");
+  for (int i = 0; i < n; i++) {
+    must(cu.cuDeviceGet(&d, i), "cuDeviceGet"), must(cu.cuDeviceGetPCIBusId(bus, sizeof bus, d), "cuDeviceGetPCIBusId");
+    must(cu.cuDevicePrimaryCtxRetain(contexts + i, d), "cuDevicePrimaryCtxRetain");
+    printf("%s%s", i ? " " : "", bus);
+  }
+  printf(", then %d\n", cu.cuDeviceGet(&d, n));
+  return n;
+}
+
+/* cards has memory of each kind on each card, computes on each and on all at once, and copies from one to the next. */
+static void cards(uint64_t micros) {
+  enum { WORDS = 256 };
+  void *contexts[MOST_CARDS], *pool, *adds[MOST_CARDS], *streams[MOST_CARDS], *green;
+  uint64_t words[MOST_CARDS], p, pooled, handle;
+  static uint64_t resource[64];
+  uint32_t got[WORDS];
+  const int n = shows(contexts);
+  for (int i = 0; i < n; i++) {
+    int d;
+    size_t all, left, total;
+    must(cu.cuDeviceGet(&d, i), "cuDeviceGet"), must(cu.cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent");
+    must(cu.cuMemAlloc(words + i, MIB), "cuMemAlloc"), must(cu.cuStreamCreate(streams + i, 1), "cuStreamCreate");
+    must(cu.cuMemcpyHtoD(words[i], (uint32_t[WORDS]){0}, sizeof got), "cuMemcpyHtoD");
+    adds[i] = function("add");
+    uint64_t time = micros * (unsigned)(i + 1);
+    must(launch(function("spin"), 256, &time), "cuLaunchKernel"), must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+    must(cu.cuDeviceTotalMem(&all, d), "cuDeviceTotalMem"), must(cu.cuMemGetInfo(&left, &total), "cuMemGetInfo");
+    printf("card %d has %zu MiB, %zu of %zu free", i, all / MIB, left / MIB, total / MIB);
+    /* What says where it is, is there, whichever card is current. */
+    must(cu.cuCtxSetCurrent(contexts[(i + 1) % n]), "cuCtxSetCurrent");
+    must(cu.cuMemAllocAsync(&p, 2 * MIB, streams[i]), "cuMemAllocAsync");
+    must(cu.cuDeviceGetDefaultMemPool(&pool, d), "cuDeviceGetDefaultMemPool");
+    must(cu.cuMemAllocFromPoolAsync(&pooled, 3 * MIB, pool, NULL), "cuMemAllocFromPoolAsync");
+    struct {
+      int type, handles, location, id;
+      char more[64];
+    } how = {1, 0, 1, d, {0}};
+    must(cu.cuMemCreate(&handle, 4 * MIB, &how, 0), "cuMemCreate");
+    must(cu.cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent");
+    printf(", then it uses %ld", used());
+    must(cu.cuMemRelease(handle), "cuMemRelease");
+    printf(", %ld", used());
+    must(cu.cuDeviceGetDevResource(d, resource, 1), "cuDeviceGetDevResource"), must(cu.cuDevResourceGenerateDesc(&pool, resource, 1), "cuDevResourceGenerateDesc");
+    must(cu.cuGreenCtxCreate(&green, pool, d, 1), "cuGreenCtxCreate"), must(cu.cuCtxFromGreenCtx(&pool, green), "cuCtxFromGreenCtx");
+    must(cu.cuCtxSetCurrent(pool), "cuCtxSetCurrent"), must(cu.cuMemAlloc(&p, 5 * MIB), "cuMemAlloc");
+    printf(", %ld\n", used());
+    must(cu.cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent"), must(cu.cuGreenCtxDestroy(green), "cuGreenCtxDestroy");
+    must(cu.cuMemFreeAsync(pooled, NULL), "cuMemFreeAsync"); /* a pool's memory is no context's */
+  }
+  struct {
+    void *f;
+    unsigned grid[3], block[3], shared;
+    void *stream, **params;
+  } all[MOST_CARDS];
+  void *params[MOST_CARDS][1];
+  for (int i = 0; i < n; i++) {
+    params[i][0] = words + i;
+    all[i] = (__typeof__(*all)){adds[i], {1, 1, 1}, {WORDS, 1, 1}, 0, streams[i], params[i]};
+  }
+  must(cu.cuLaunchCooperativeKernelMultiDevice(all, (unsigned)n, 0), "cuLaunchCooperativeKernelMultiDevice");
+  for (int i = 0; i < n; i++) { /* and 1 more */
+    must(cu.cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent"), must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+    if (i) must(cu.cuMemcpyPeerAsync(words[i], contexts[i], words[i - 1], contexts[i - 1], MIB, streams[i]), "cuMemcpyPeerAsync");
+    must(cu.cuLaunchKernel(adds[i], 1, 1, 1, WORDS, 1, 1, 0, streams[i], params[i], NULL), "cuLaunchKernel");
+    must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  }
+  must(cu.cuMemcpyDtoH(got, words[n - 1], sizeof got), "cuMemcpyDtoH");
+  printf("sum %u\n", got[0] + got[WORDS - 1]);
+  for (int i = 0; i < n; i++) {
+    void *other;
+    int d;
+    must(cu.cuDeviceGet(&d, i), "cuDeviceGet"), must(cu.cuDevicePrimaryCtxRelease(d), "cuDevicePrimaryCtxRelease");
+    must(cu.cuCtxCreate(&other, 0, d), "cuCtxCreate");
+    printf("%sat the end %ld", i ? ", " : "", used());
+  }
+  printf("\n");
+}
+
+static void *on_first(void *context) {
+  uint64_t none = 0;
+  must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  printf("asks\n");
+  must(launch(function("spin"), 256, &none), "cuLaunchKernel"), must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  printf("first\n");
+  return NULL;
+}
+
+/* apart computes on the first card, which another program has, and meanwhile on the second. */
+static void apart(void) {
+  void *contexts[MOST_CARDS];
+  uint64_t none = 0;
+  pthread_t t;
+  shows(contexts);
+  if (pthread_create(&t, NULL, on_first, contexts[0])) exit(1);
+  must(cu.cuCtxSetCurrent(contexts[1]), "cuCtxSetCurrent");
+  usleep(100000);
+  must(launch(function("spin"), 256, &none), "cuLaunchKernel"), must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  printf("second\n");
+  pthread_join(t, NULL);
+}
+
+/* gang has a kernel on one card that waits for one on another, as collectives do. */
+static void gang(uint64_t first) {
+  void *contexts[MOST_CARDS];
+  uint64_t word;
+  char c;
+  const int n = shows(contexts);
+  must(cu.cuCtxSetCurrent(contexts[first]), "cuCtxSetCurrent");
+  must(cu.cuMemAllocManaged(&word, MIB, 1), "cuMemAllocManaged");
+  must(launch(function("wait"), 256, &word), "cuLaunchKernel");
+  printf("waits\n");
+  if (read(0, &c, 1) < 0) exit(1);
+  must(cu.cuCtxSetCurrent(contexts[(first + 1) % (unsigned)n]), "cuCtxSetCurrent");
+  must(launch(function("add"), 256, &word), "cuLaunchKernel"), must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  must(cu.cuCtxSetCurrent(contexts[first]), "cuCtxSetCurrent"), must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  printf("ended\n");
+}
+
 /* table calls a function of a table that is not documented; the number of the
  * stand-in's table begins with its first byte, and no driver has it. */
 static void table(void) {
@@ -505,6 +633,10 @@ int main(int argc, char **argv) {
   find(argv[1]);
   if (!strcmp(what, "interrupted")) interrupts(), what = "fill";
   must(cu.cuInit(0), "cuInit");
+  if (!strcmp(what, "cards")) return cards(number), usleep(50000), 0; /* turns are given back */
+  if (!strcmp(what, "apart")) return apart(), 0;
+  if (!strcmp(what, "gang")) return gang(number), 0;
+  if (!strcmp(what, "shows")) return shows((void *[MOST_CARDS]){0}), 0;
   int n, device;
   void *context;
   must(cu.cuDeviceGetCount(&n), "cuDeviceGetCount");

@@ -2785,13 +2785,14 @@ type RequestSliceRequest struct {
 	AntiAffinity string `protobuf:"bytes,19,opt,name=anti_affinity,json=antiAffinity,proto3" json:"anti_affinity,omitempty"`
 	// How many cards the program has, 1 to 16, each as the rest says and each
 	// another one: as many slices are made, all get a place or none, and they end
-	// together. The first is answered. 0: one.
+	// together. The first is answered. 0: one. Those of cuda are of one node, on whose
+	// machine the program runs, which host names unless they are fixed.
 	Cards int32 `protobuf:"varint,20,opt,name=cards,proto3" json:"cards,omitempty"`
 	// Each card is on another node; with cards from 2.
 	AcrossNodes bool `protobuf:"varint,21,opt,name=across_nodes,json=acrossNodes,proto3" json:"across_nodes,omitempty"`
 	// What its program uses the device by: "opencl" or "cuda". Empty: that of the
-	// device that is named, or opencl. A slice of cuda has one card, and does not move
-	// while its program runs.
+	// device that is named, or opencl. A slice of cuda does not move while its program
+	// runs.
 	Api           string `protobuf:"bytes,22,opt,name=api,proto3" json:"api,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -4,7 +4,7 @@
  * "saxpy", "fill", "sum" and "odd" compute, "wild" writes where nothing is, "crash"
  * ends the process. Code is a text that names them ("fake: saxpy fill"), or an ELF
  * file with a section for each, which is checked to its last byte; of PTX the names of
- * its entries are read. What is given to streams is done in one order, by a thread. As
+ * its entries are read. What is given to a card's streams is done in one order, by a thread. As
  * the driver does, it shows what CUDA_VISIBLE_DEVICES names, lets nobody look at events
  * while a stream is captured who has not said so, has a table of functions that are not
  * documented, has launches last until kernels have ended if CUDA_LAUNCH_BLOCKING says so,
@@ -152,8 +152,10 @@ typedef struct memory {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static op *first, **last = &first;
-static uint64_t given, done;
+static struct queue {
+  op *first, **last;
+  uint64_t given, done;
+} queues[CARDS];
 static memory *memories;
 static object *objects;
 static context primary[CARDS] = {{{NULL, CONTEXT}, 0, 0, 0, NULL, 0}, {{NULL, CONTEXT}, 1, 0, 0, NULL, 0}};
@@ -360,21 +362,21 @@ static bool perform(const op *o) {
   return true;
 }
 
-static void *compute(void *none) {
-  (void)none;
+static void *compute(void *of) {
+  struct queue *q = of;
   pthread_mutex_lock(&lock);
   for (;;) {
-    while (!first) pthread_cond_wait(&changed, &lock);
-    op *o = first;
+    while (!q->first) pthread_cond_wait(&changed, &lock);
+    op *o = q->first;
     bool go = !failed || o->what == MARK;
     pthread_mutex_unlock(&lock);
     bool ok = !go || perform(o);
     pthread_mutex_lock(&lock);
     if (!ok) failed = ILLEGAL;
     if (o->what == MARK) o->event->pending--;
-    if (!(first = o->next)) last = &first;
+    if (!(q->first = o->next)) q->last = &q->first;
     free(o);
-    done++;
+    q->done++;
     pthread_cond_broadcast(&changed);
   }
   return NULL;
@@ -383,9 +385,10 @@ static void *compute(void *none) {
 /* lives reports whether a context is still the one that something was made in. */
 static bool lives(context *c, unsigned age) { return is(c, CONTEXT) && c->age == age; }
 
+static struct queue *queue_of(void *s) { return queues + ((uintptr_t)s > 2 ? ((stream *)s)->of : now)->card; }
+
 /* give gives a stream work, or what it captures. */
 static int give(void *s, const op *what) {
-  static bool runs;
   if (!now) return BAD_CONTEXT;
   if (!is_stream(s)) return BAD_HANDLE;
   if ((uintptr_t)s > 2 && !lives(((stream *)s)->of, ((stream *)s)->age)) return DETACHED;
@@ -398,33 +401,47 @@ static int give(void *s, const op *what) {
     return OK;
   }
   pthread_mutex_lock(&lock);
-  if (!runs) {
-    pthread_t t;
-    runs = !pthread_create(&t, NULL, compute, NULL);
-  }
+  struct queue *q = queue_of(s);
+  pthread_t t;
+  if (!q->last && !pthread_create(&t, NULL, compute, q)) q->last = &q->first;
   if (o->what == MARK) o->event->pending++;
-  *last = o, last = &o->next;
-  given++;
+  *q->last = o, q->last = &o->next;
+  q->given++;
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&lock);
   return OK;
 }
 
-static int wait_for(uint64_t n) {
+static int done_on(struct queue *q) {
   pthread_mutex_lock(&lock);
-  while (done < n) pthread_cond_wait(&changed, &lock);
+  for (uint64_t n = q->given; q->done < n;) pthread_cond_wait(&changed, &lock);
   int r = failed;
   pthread_mutex_unlock(&lock);
   return r;
 }
-static int all_done(void) { return wait_for(given); }
-static int now_done(int r) { return r ? r : all_done(); }
+static int all_done(void) {
+  int r = OK;
+  for (int i = 0; i < CARDS; i++) r = done_on(queues + i);
+  return r;
+}
+static int now_done(int r) { return r ? r : done_on(queue_of(NULL)); }
 
 static int shown[CARDS], shown_n;
-static bool names(const char *list, int card) {
+static bool names(const char *entry, size_t n, int card) {
   char uuid[64], number[2] = {(char)('0' + card), 0};
   snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x", card + 1, card + 1, card + 1, card + 1);
-  return !list || strstr(list, uuid) || !strcmp(list, number);
+  return n > 4 ? !strncmp(entry, uuid, n < strlen(uuid) ? n : strlen(uuid)) : n == 1 && *entry == *number;
+}
+/* show has the program see the cards of a list, in its order, as far as they are there. */
+static void show(const char *list) {
+  for (int i = 0; !list && i < CARDS; i++) shown[shown_n++] = i;
+  for (int before = -1; list && shown_n > before;) {
+    size_t n = strcspn(list, ",");
+    before = shown_n;
+    for (int i = 0; i < CARDS && shown_n < CARDS; i++)
+      if (names(list, n, i)) shown[shown_n++] = i;
+    list += n + (list[n] == ',');
+  }
 }
 /* When the program ends the driver does, too, before the program's other threads. */
 static bool over;
@@ -463,8 +480,7 @@ int cuInit(unsigned flags) {
   if (!begun) pthread_atfork(NULL, NULL, in_child), atexit(ends), join_room(getenv("FAKE_CARD"));
   const char *blocks = getenv("CUDA_LAUNCH_BLOCKING");
   if (!begun) blocking = blocks && !strcmp(blocks, "1");
-  for (int i = 0; i < CARDS && !begun; i++)
-    if (names(getenv("CUDA_VISIBLE_DEVICES"), i)) shown[shown_n++] = i;
+  if (!begun) show(getenv("CUDA_VISIBLE_DEVICES"));
   return begun = true, shown_n ? OK : NO_DEVICE;
 }
 int cuDriverGetVersion(int *v) { return v ? (*v = 12040, OK) : INVALID; }
@@ -500,6 +516,11 @@ int cuGetExportTable(const void **table, const void *id) {
 }
 
 int cuCtxGetCurrent(context **c) { return c ? (*c = now, OK) : INVALID; }
+int cuCtxGetDevice(int *d) {
+  for (int i = 0; now && d && i < shown_n; i++)
+    if (shown[i] == now->card) *d = i;
+  return !now ? BAD_CONTEXT : d ? OK : INVALID;
+}
 int cuCtxSetCurrent(context *c) {
   if (c && !is(c, CONTEXT)) return BAD_CONTEXT;
   if (depth) depth--;
@@ -553,7 +574,7 @@ static int drop(context *c, void *at) {
   return r;
 }
 
-int cuCtxSynchronize(void) { return !begun ? UNINITIALIZED : now ? all_done() : BAD_CONTEXT; }
+int cuCtxSynchronize(void) { return !begun ? UNINITIALIZED : now ? now_done(OK) : BAD_CONTEXT; }
 int cuCtxDestroy_v2(context *c) {
   if (!is(c, CONTEXT)) return BAD_CONTEXT;
   all_done(), drop(c, NULL);

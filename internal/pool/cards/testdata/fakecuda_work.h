@@ -16,6 +16,7 @@ BOTH(cuMemcpyDtoH, false, true)
 BOTH(cuMemcpyDtoD, true, true)
 int cuMemcpy(void *to, const void *from, size_t n) { return now_done(copy(to, from, n, NULL, false, false)); }
 int cuMemcpyAsync(void *to, const void *from, size_t n, void *s) { return copy(to, from, n, s, false, false); }
+int cuMemcpyPeerAsync(void *to, context *a, const void *from, context *b, size_t n, void *s) { return is(a, CONTEXT) && is(b, CONTEXT) ? copy(to, from, n, s, true, true) : BAD_CONTEXT; }
 
 /* Of CUDA 13.2: copies that say how they may be done. Of those of boxes only rows are played. */
 int cuMemcpyWithAttributesAsync(void *to, const void *from, size_t n, const void *how, void *s) { return how ? copy(to, from, n, s, false, false) : INVALID; }
@@ -309,6 +310,16 @@ int cuLaunchCooperativeKernel(function *f, unsigned gx, unsigned gy, unsigned gz
   return cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, params, NULL);
 }
 typedef struct {
+  function *f;
+  unsigned grid[3], block[3], shared;
+  void *stream, **params;
+} cooperative;
+int cuLaunchCooperativeKernelMultiDevice(const cooperative *all, unsigned n, unsigned flags) {
+  int r = flags || !n ? INVALID : OK;
+  for (const cooperative *c = all; !r && c < all + n; c++) r = cuLaunchKernel(c->f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared, c->stream, c->params, NULL);
+  return r;
+}
+typedef struct {
   unsigned grid[3], block[3], shared;
   void *stream;
   const void *features;
@@ -348,12 +359,13 @@ int cuStreamGetFlags(stream *s, unsigned *flags) { return !is_stream(s) ? BAD_HA
 int cuStreamGetPriority(stream *s, int *priority) { return !is_stream(s) ? BAD_HANDLE : priority ? (*priority = (uintptr_t)s > 2 ? s->priority : 0, OK) : INVALID; }
 int cuStreamGetCtx(stream *s, context **c) { return !is_stream(s) ? BAD_HANDLE : c ? (*c = (uintptr_t)s > 2 ? s->of : now, OK) : INVALID; }
 int cuStreamDestroy_v2(stream *s) { return end_object(s, STREAM); }
-int cuStreamSynchronize(void *s) { return is_stream(s) ? all_done() : BAD_HANDLE; }
+int cuStreamSynchronize(void *s) { return !is_stream(s) ? BAD_HANDLE : !now ? BAD_CONTEXT : done_on(queue_of(s)); }
 int cuStreamQuery(void *s) {
+  if (!is_stream(s) || !now) return is_stream(s) ? BAD_CONTEXT : BAD_HANDLE;
   pthread_mutex_lock(&lock);
-  int r = failed ? failed : done < given ? NOT_READY : OK;
+  int r = failed ? failed : queue_of(s)->done < queue_of(s)->given ? NOT_READY : OK;
   pthread_mutex_unlock(&lock);
-  return is_stream(s) ? r : BAD_HANDLE;
+  return r;
 }
 /* What may not be asked while a stream is captured ends the capture, unless the thread
  * has said otherwise: of a capture of all threads, of its own. */
@@ -464,7 +476,7 @@ int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
 #define F2S(f) {#f, (void *)f##_v2, (void *)f##_v2_ptsz}
 #define F2D(f) {#f, (void *)f##_v2, (void *)f##_v2_ptds}
       F(cuInit), F(cuDriverGetVersion), F(cuDeviceGetCount), F(cuDeviceGet), F(cuDeviceGetName), F(cuDeviceGetAttribute), F2(cuDeviceTotalMem), F(cuDeviceGetUuid), F(cuDeviceGetPCIBusId),
-      F(cuDeviceGetByPCIBusId), F(cuCtxGetCurrent), F(cuCtxSetCurrent), F2(cuCtxPushCurrent), F2(cuCtxPopCurrent), F2(cuCtxCreate), F(cuCtxGetFlags), F(cuCtxGetLimit), F(cuCtxSetLimit), F(cuCtxGetStreamPriorityRange),
+      F(cuDeviceGetByPCIBusId), F(cuCtxGetDevice), F(cuCtxGetCurrent), F(cuCtxSetCurrent), F2(cuCtxPushCurrent), F2(cuCtxPopCurrent), F2(cuCtxCreate), F(cuCtxGetFlags), F(cuCtxGetLimit), F(cuCtxSetLimit), F(cuCtxGetStreamPriorityRange),
       F(cuDevicePrimaryCtxRetain), F(cuDevicePrimaryCtxGetState), F(cuDeviceGetDevResource), F(cuDevResourceGenerateDesc), F(cuGreenCtxCreate), F(cuCtxFromGreenCtx), F(cuGreenCtxDestroy), F(cuGreenCtxStreamCreate), F(cuCtxSynchronize), F2(cuCtxDestroy), F2(cuDevicePrimaryCtxRelease), F2A(cuMemAlloc), F(cuMemAllocManaged), FS(cuMemAllocAsync),
       F(cuMemAllocFromPoolAsync), F2(cuMemAllocPitch), F2A(cuMemFree), F(cuMemFreeAsync), F2A(cuMemGetInfo), F2(cuMemGetAddressRange), F2(cuMemAllocHost), F(cuMemFreeHost), F2(cuArrayCreate), F2(cuArray3DCreate),
       F(cuArrayDestroy), F(cuMemCreate), F(cuMemRelease), F(cuMemExportToShareableHandle), F(cuMemImportFromShareableHandle), F(cuMemGetAllocationPropertiesFromHandle), F(cuMemAddressReserve), F(cuMemAddressFree), F(cuMemMap), F(cuMemUnmap), F(cuMemSetAccess), F(cuMemGetAllocationGranularity), F(cuDeviceGetDefaultMemPool),
@@ -472,7 +484,7 @@ int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags) {
       F2S(cuMemcpyDtoDAsync), F2(cuMemcpy2D), F2(cuMemcpy2DAsync), F2(cuMemcpy3D), F2(cuMemcpy3DAsync), F2(cuMemcpyHtoA), F2(cuMemcpyAtoH), F2(cuMemsetD8), F2(cuMemsetD16), F2(cuMemsetD32), F(cuMemsetD8Async),
       F(cuMemsetD16Async), F(cuMemsetD32Async), F2(cuMemsetD2D8), F2(cuMemsetD2D16), F2(cuMemsetD2D32), F(cuMemsetD2D32Async), F(cuModuleLoad), F(cuModuleLoadData), F(cuModuleLoadDataEx), F(cuModuleLoadFatBinary),
       F(cuModuleUnload), F(cuModuleGetFunction), F(cuLibraryLoadData), F(cuLibraryUnload), F(cuLibraryGetKernel), F(cuKernelGetFunction), F(cuFuncGetModule), F(cuFuncGetName), F(cuFuncGetAttribute),
-      F(cuFuncSetAttribute), F(cuFuncSetCacheConfig), F(cuOccupancyMaxActiveBlocksPerMultiprocessor), F(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags), FS(cuLaunchKernel), F(cuLaunchCooperativeKernel),
+      F(cuFuncSetAttribute), F(cuFuncSetCacheConfig), F(cuOccupancyMaxActiveBlocksPerMultiprocessor), F(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags), FS(cuLaunchKernel), F(cuLaunchCooperativeKernel), F(cuLaunchCooperativeKernelMultiDevice), F(cuMemcpyPeerAsync),
       F(cuLaunchKernelEx), F2(cuLinkCreate), F2(cuLinkAddData), F(cuLinkComplete), F(cuLinkDestroy), F(cuStreamCreate), F(cuStreamCreateWithPriority), F(cuStreamGetFlags), F(cuStreamGetPriority), F(cuStreamGetCtx),
       F2(cuStreamDestroy), F(cuStreamSynchronize), F(cuStreamQuery), F2(cuStreamBeginCapture), F(cuStreamEndCapture), F(cuStreamIsCapturing), F(cuThreadExchangeStreamCaptureMode), F(cuEventCreate), F2(cuEventDestroy),
       F(cuEventRecord), F(cuStreamWaitEvent), F(cuEventSynchronize), F(cuEventQuery), F(cuEventElapsedTime), F(cuGraphInstantiateWithFlags), F(cuGraphLaunch), F(cuGraphDestroy), F(cuGraphExecDestroy),

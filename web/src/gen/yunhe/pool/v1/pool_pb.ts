@@ -1946,7 +1946,8 @@ export type RequestSliceRequest = Message<"yunhe.pool.v1.RequestSliceRequest"> &
   /**
    * How many cards the program has, 1 to 16, each as the rest says and each
    * another one: as many slices are made, all get a place or none, and they end
-   * together. The first is answered. 0: one.
+   * together. The first is answered. 0: one. Those of cuda are of one node, on whose
+   * machine the program runs, which host names unless they are fixed.
    *
    * @generated from field: int32 cards = 20;
    */
@@ -1961,8 +1962,8 @@ export type RequestSliceRequest = Message<"yunhe.pool.v1.RequestSliceRequest"> &
 
   /**
    * What its program uses the device by: "opencl" or "cuda". Empty: that of the
-   * device that is named, or opencl. A slice of cuda has one card, and does not move
-   * while its program runs.
+   * device that is named, or opencl. A slice of cuda does not move while its program
+   * runs.
    *
    * @generated from field: string api = 22;
    */
