@@ -116,6 +116,8 @@ func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*D
 	switch {
 	case !to.Online:
 		return nil, fault.New(fault.Conflict, "pool node %s is offline", node)
+	case to.Ending:
+		return nil, fault.New(fault.Conflict, "pool node %s still ends what was taken back there", node)
 	case to.Mode != Enabled:
 		return nil, fault.New(fault.Conflict, "pool node %s is disabled or leaves", node)
 	case to.Version != at.Version:

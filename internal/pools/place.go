@@ -49,7 +49,7 @@ var local = place.Policy{ID: "local", Title: "Local", Factors: []place.Factor{{
 
 // taking reports whether a device takes new slices.
 func taking(n *Node, d *Device) bool {
-	return n.Online && n.Mode == Enabled && d.Present && !d.Disabled
+	return n.Online && !n.Ending && n.Mode == Enabled && d.Present && !d.Disabled
 }
 
 // choose returns where a slice goes; false: nowhere now. Devices that are closed,

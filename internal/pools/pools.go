@@ -133,6 +133,7 @@ type Node struct {
 	ID            string
 	Mode          Mode
 	Online        bool
+	Ending        bool // it runs what has been taken back: that takes room that nobody else may have yet
 	Host, Version string
 	Addresses     []string
 	JoinedAt      time.Time

@@ -566,6 +566,9 @@ func TestGone(t *testing.T) {
 		if got := n.runs(x.ID, held.ID); !slices.Equal(got.End, []string{x.ID, held.ID}) || w.slice(held.ID).State != pools.Waiting {
 			t.Errorf("it came back: %+v", got)
 		}
+		if list, err := w.Nodes(t.Context()); err != nil || !list[0].Online {
+			t.Errorf("a node that ends what it had is not there: %+v, %v", list[0], err)
+		}
 		n.runs()
 		if got := w.slice(held.ID); got.State != pools.Assigned || w.lent() != "n1/d0=50" {
 			t.Errorf("what is held has no place: %+v, lent %s", got, w.lent())

@@ -361,8 +361,7 @@ func (s *Service) reportTx(ctx context.Context, tx *db.Tx, r *Report) (w pool.Wa
 	if w, err = s.wantedTx(ctx, tx, r.Node, running); err != nil {
 		return w, nil, err
 	}
-	// What runs and may not takes room that nobody else may have yet.
-	changed, err := s.nodeTx(ctx, tx, r, len(w.End) == 0 && !r.Stopping)
+	changed, err := s.nodeTx(ctx, tx, r, !r.Stopping, len(w.End) > 0)
 	if err != nil {
 		return w, nil, err
 	}
@@ -489,7 +488,7 @@ func (s *Service) deviceGoneTx(ctx context.Context, tx *db.Tx, r *Report) (anew 
 }
 
 // nodeTx stores what changed of a node, and reports whether something did.
-func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online bool) (changed bool, err error) {
+func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online, ending bool) (changed bool, err error) {
 	nodes, err := readNodes(ctx, tx, false)
 	if err != nil {
 		return false, err
@@ -497,6 +496,12 @@ func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online bool)
 	n, err := findNode(nodes, r.Node)
 	if err != nil {
 		return false, err
+	}
+	if n.Ending != ending {
+		changed = true
+		if _, err := tx.Exec(ctx, `UPDATE pool_nodes SET ending = $2 WHERE node_id = $1`, n.ID, ending); err != nil {
+			return false, fmt.Errorf("store that pool node %s ends something: %w", n.ID, err)
+		}
 	}
 	if n.Online != online || n.Host != r.Host || n.Version != r.Version || !slices.Equal(n.Addresses, r.Addresses) {
 		changed = true

@@ -31,11 +31,11 @@ func fromJSON(text string, to any) error {
 // does not read what each report changes.
 func readNodes(ctx context.Context, tx *db.Tx, beats bool) (out []*Node, err error) {
 	at := map[string]*Node{}
-	err = tx.Query(ctx, `SELECT node_id, mode, online, host, version, addresses, joined_at FROM pool_nodes ORDER BY node_id`, nil, func(row db.Row) error {
+	err = tx.Query(ctx, `SELECT node_id, mode, online, ending, host, version, addresses, joined_at FROM pool_nodes ORDER BY node_id`, nil, func(row db.Row) error {
 		n := &Node{}
 		var addresses string
 		var joined int64
-		if err := row.Scan(&n.ID, &n.Mode, &n.Online, &n.Host, &n.Version, &addresses, &joined); err != nil {
+		if err := row.Scan(&n.ID, &n.Mode, &n.Online, &n.Ending, &n.Host, &n.Version, &addresses, &joined); err != nil {
 			return err
 		}
 		n.JoinedAt = db.Time(joined)
