@@ -2,6 +2,7 @@ package pool
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -21,7 +22,8 @@ import (
 
 // Devices come and go while a node runs: it looks when it starts, when it is told
 // to ([Node.Rescan]), and when a vendor's file or a device of the kernel's comes
-// or goes. A device is the same if it is of one model, driver, size and place: on the
+// or goes. Where the devices of an interface cannot be listed it looks again; those that are
+// known stay for that once. A device is the same if it is of one model, driver, size and place: on the
 // bus, or, where the driver does not say that, among its equals; one that is not shown any more takes no new tasks, and goes when
 // its last task ends. When it comes again, it has the name that it had (names_linux.go).
 
@@ -82,7 +84,8 @@ func list(dir, program string) (found []between.Device, err error) {
 // Libraries is the folder in which the node looks for makers' libraries first.
 func (n *Node) Libraries() string { return n.cfg.Libraries }
 
-// Rescan looks for devices that came or went.
+// Rescan looks for devices that came or went. Those of one of the two interfaces that cannot
+// be listed are looked for again.
 func (n *Node) Rescan() error {
 	n.looks.Lock()
 	defer n.looks.Unlock()
@@ -92,7 +95,9 @@ func (n *Node) Rescan() error {
 		all = append(all, Device{API: OpenCL, Model: f.Model, Vendor: f.Vendor, Driver: f.Driver, Version: f.Version, Type: f.Type, Units: f.Units, Memory: f.Memory, Bus: f.Bus, UUID: f.UUID})
 	}
 	cuda, e := listCUDA(n.cfg.Dir, n.program, n.cfg.Libraries)
+	failed := ""
 	if e != nil {
+		failed = CUDA
 		n.log.Warn("the devices of CUDA are not known", "error", e)
 	}
 	for _, f := range cuda {
@@ -100,10 +105,14 @@ func (n *Node) Rescan() error {
 	}
 	if err != nil && len(cuda) > 0 {
 		n.log.Warn("the devices of OpenCL are not known", "error", err)
-		err = nil
+		failed, err = OpenCL, nil
 	}
 	if err != nil {
 		return err
+	}
+	stay := failed != n.unlisted // those that are known
+	if n.unlisted = failed; failed != "" {
+		n.lookLater()
 	}
 	defer n.keepNames()
 	n.mu.Lock()
@@ -144,7 +153,7 @@ func (n *Node) Rescan() error {
 		}
 	}
 	for _, d := range n.devices {
-		if !d.Gone && !shown[d] {
+		if !d.Gone && !shown[d] && !(stay && d.API == failed) {
 			d.Gone = true
 			n.log.Warn("device gone", "device", d.ID, "model", d.Model)
 		}
@@ -157,17 +166,44 @@ func (n *Node) Rescan() error {
 	return nil
 }
 
-// lookAgain looks for devices until it can.
+// lookLater has somebody look again, unless somebody does. The caller looks, or starts the node.
+func (n *Node) lookLater() {
+	if n.looking {
+		return
+	}
+	n.looking = true
+	n.begin(n.lookAgain)
+}
+
+// lookAgain looks for devices until all can be listed.
 func (n *Node) lookAgain() {
-	for {
+	for after := cmp.Or(n.cfg.looksAgain, looksAgain); ; after = min(2*after, mostAgain) {
 		select {
 		case <-n.stopping.Done():
 			return
-		case <-time.After(looksAgain):
+		case <-time.After(after):
 		}
-		if n.Rescan() == nil {
+		err := n.Rescan()
+		n.looks.Lock()
+		n.looking = err != nil || n.unlisted != ""
+		goesOn := n.looking
+		n.looks.Unlock()
+		if !goesOn {
 			return
 		}
+	}
+}
+
+// begin does something when the node runs.
+func (n *Node) begin(do func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.closed:
+	case n.runs:
+		n.work.Go(do)
+	default:
+		n.later = append(n.later, do)
 	}
 }
 
@@ -263,8 +299,10 @@ const (
 	vendorFiles = "/etc/OpenCL/vendors"
 	// settles is how long nothing more may come or go before a node looks.
 	settles = 500 * time.Millisecond
-	// looksAgain is when a node that could not look does so once more.
+	// looksAgain is when a node that could not look does so once more, each time after twice
+	// as long, and mostAgain at most.
 	looksAgain = 30 * time.Second
+	mostAgain  = 10 * time.Minute
 )
 
 // notice asks the kernel to tell from now on what comes and goes that has to do with

@@ -33,8 +33,10 @@ import (
 
 // NodeConfig is how a node is started.
 type NodeConfig struct {
-	Dir        string           // for the worker's program; the node's own
-	Lock       *Lock            // of Dir, which stays the caller's; nil: it is taken until the node ends
+	Dir  string // for the worker's program; the node's own
+	Lock *Lock  // of Dir, which stays the caller's; nil: it is taken until the node ends
+
+	looksAgain time.Duration    // in place of [looksAgain], in tests
 	Listen     []string         // addresses
 	Groups     []Group          // none: who may open the Unix socket may use the node
 	Overcommit int64            // percent of a device's time that tasks may have together; 0: 100
@@ -64,10 +66,12 @@ type Node struct {
 	stopping  context.Context // done when clients are no longer listened to
 	deaf      context.CancelFunc
 
-	looks   sync.Mutex // one at a time looks for devices
-	notices *os.File   // what the kernel says of what comes and goes; nil: nothing
-	dev     int        // the watch of /dev in it
-	names   []named    // that devices have or had; of who looks
+	notices  *os.File   // what the kernel says of what comes and goes; nil: nothing
+	dev      int        // the watch of /dev in it
+	looks    sync.Mutex // one at a time looks for devices, and guards what follows
+	names    []named    // that devices have or had
+	unlisted string     // the interface of which the devices could not be listed when somebody looked last
+	looking  bool       // somebody looks again until all can be
 
 	// See handover_linux.go.
 	replacing sync.Mutex     // one at a time
@@ -82,6 +86,7 @@ type Node struct {
 	devices []*device
 	quotas  map[string]*quota // of groups, by name
 	tasks   map[string]*task
+	runs    bool // Run has begun
 	closed  bool
 	holders map[net.Conn]*task // connections that a task lasts as long as
 
@@ -240,7 +245,7 @@ func (n *Node) open(h *handover) (err error) {
 			return err
 		}
 		n.log.Warn("devices not looked for", "error", err, "again_in", looksAgain)
-		n.later = append(n.later, n.lookAgain) // what computes goes on
+		n.lookLater() // what computes goes on
 	}
 	for _, id := range slices.Concat(cfg.Concurrent, slices.Sorted(maps.Keys(cfg.Power))) {
 		if !slices.ContainsFunc(n.devices, func(d *device) bool { return d.ID == id }) {
@@ -311,9 +316,12 @@ func (n *Node) Addresses() []string {
 // Run serves until ctx is done. All tasks end with it.
 func (n *Node) Run(ctx context.Context) error {
 	n.acceptAll()
+	n.mu.Lock()
+	n.runs = true
 	for _, do := range n.later {
 		n.work.Go(do)
 	}
+	n.mu.Unlock()
 	n.work.Go(func() { n.watch(ctx) })
 	for _, d := range n.makers.drivers {
 		n.work.Go(func() { n.ask(ctx, d) })
