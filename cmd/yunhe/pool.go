@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -199,6 +200,7 @@ func poolRunCommand(c *cli) *cobra.Command {
 	var slice sliceFlags
 	var spec pool.Spec
 	var memory, into string
+	var devices []string
 	var remote bool
 	var idle, limit time.Duration
 	cmd := &cobra.Command{
@@ -217,7 +219,7 @@ nor a specification says something else.
 A device of CUDA is used by who asks for one (--api cuda) or names it (--device cuda-0,
 --on n1/cuda-0): on the node's machine by the program itself, from others by a worker of
 the node, as with --remote. Such a program does not move. On the node's machine it
-may have several (--cards), all of that node.
+may have several (--cards, or --device as often), all of that node.
 
 The share ends with the program. It can be resized meanwhile ("yunhe pool
 resize"). The exit status is the program's, as a shell has it: 128 and the number of
@@ -233,6 +235,7 @@ calls fails from then on.`,
   yunhe pool run --group team-a --spec small --local first -- python3 train.py
   yunhe pool run --cards 2 --across-nodes --compute 50 --memory 2GiB -- program
   yunhe pool run --api cuda --compute 30 --memory 4GiB -- program
+  yunhe pool run --device cuda-0 --device cuda-1 --memory 8GiB -- torchrun --nproc-per-node 2 train.py
   yunhe pool run --node tcp:10.0.0.5:7420 --group team-a --key-file key -- hashcat -b`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if into != "" {
@@ -284,13 +287,13 @@ calls fails from then on.`,
 				slice.group = at.group
 				return c.platformRun(cmd.Context(), &slice, spec, remote, args)
 			}
-			return c.poolRun(cmd.Context(), &at, spec, remote, args)
+			return c.poolRun(cmd.Context(), &at, spec, devices, remote, args)
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
 	at.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&spec.Device, "device", "", "device of the node to use (default: any that has room)")
+	f.StringArrayVar(&devices, "device", nil, "device of the node to use (default: any that has room); may be repeated: the program has as much of each")
 	apiFlag(cmd, &spec)
 	f.BoolVar(&remote, "remote", false, "with a device of CUDA: compute by a worker of the node as from another machine, also on the node's own")
 	f.StringVar(&spec.Model, "model", "", "a part of the name of the model to use")
@@ -319,20 +322,48 @@ func poolSeconds(flag string, d time.Duration) (int64, error) {
 	return int64(d / time.Second), nil
 }
 
-func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, remote bool, args []string) error {
+// poolRun runs a program on a share of each of these devices of a node, or of any that
+// has room.
+func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, devices []string, remote bool, args []string) error {
+	switch n := len(devices); {
+	case n > pool.MaxCards:
+		return usagef("--device must be given at most %d times, got %d", pool.MaxCards, n)
+	case n == 0:
+		devices = []string{""}
+	}
+	var tasks []*agent.Task
+	defer func() { leave(tasks) }()
+	for i, d := range devices {
+		if slices.Contains(devices[:i], d) {
+			return usagef("--device names %s twice", d)
+		}
+		spec.Device = d
+		t, err := c.shareOf(ctx, at, spec)
+		if err != nil {
+			return err
+		}
+		if tasks = append(tasks, t); t.API != tasks[0].API {
+			return usagef("--device names %s of %s and %s of %s: a program has those of one", devices[0], tasks[0].API, d, t.API)
+		}
+	}
+	return c.runWithLibrary(ctx, tasks, remote, args)
+}
+
+// shareOf begins a task at a node.
+func (c *cli) shareOf(ctx context.Context, at *poolAt, spec pool.Spec) (*agent.Task, error) {
 	client, err := at.dial(ctx, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer client.Close()
 	waits := context.AfterFunc(ctx, client.Close)
 	task, token, err := client.Run(spec)
 	waits()
 	if err != nil {
-		return err
+		client.Close()
+		return nil, err
 	}
 	address, _ := at.address(c)
-	return c.runWithLibrary(ctx, []*agent.Task{{Client: client, ID: task.ID, Token: token, At: address, API: task.API, UUID: task.UUID, Bus: task.Bus}}, remote, args)
+	return &agent.Task{Client: client, ID: task.ID, Token: token, At: address, API: task.API, UUID: task.UUID, Bus: task.Bus}, nil
 }
 
 func checkAPI(api string) error {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -305,6 +306,49 @@ func TestIsolation(t *testing.T) {
 	b.say("its neighbor did %.1f kernels by the second", neighbor.did())
 	if got := b.output(b.share("--memory 256MiB", b.cuda, "proc", "add", "5")); got != "sum 327680\n" {
 		t.Errorf("afterwards: %q", got)
+	}
+}
+
+// both are shares of the first two cards, if there are so many.
+func (b *bench) both(flags string, args ...string) *exec.Cmd {
+	b.t.Helper()
+	var cards []string
+	for _, d := range b.devices() {
+		if d.API == "cuda" && len(cards) < 4 {
+			cards = append(cards, "--device", d.ID)
+		}
+	}
+	if len(cards) < 4 {
+		b.t.Skip("SKIPPED: the driver of CUDA shows one card")
+	}
+	return b.command(slices.Concat([]string{"pool", "run"}, cards, strings.Fields(flags), []string{"--"}, args)...)
+}
+
+// TestCards: a program with shares of two cards has of each what it was given, computes
+// right on both, and copies from one to the other.
+func TestCards(t *testing.T) {
+	b := start(t)
+	for _, way := range []string{"linked", "dlsym", "proc", "proc-own"} {
+		out := b.output(b.both("--compute 50 --memory 300MiB", b.cuda, way, "cards", "1000"))
+		b.say("%s: %s", way, strings.ReplaceAll(strings.TrimSpace(out), "\n", ", "))
+		if strings.Count(out, "has 300 MiB, 299 of 300 free, then it uses 10, 6") != 2 || !strings.Contains(out, "sum 6\nat the end 0, at the end 0\n") {
+			t.Errorf("%s: %s", way, out)
+		}
+	}
+	refused := b.both("--memory 300MiB --remote", b.cuda, "proc", "shows")
+	if out, err := refused.CombinedOutput(); err == nil || !strings.Contains(string(out), "several cards, here 2, on their node's machine only") {
+		t.Errorf("by workers: %v: %s", err, out)
+	}
+}
+
+// TestPyTorchCards: PyTorch computes the same on shares of two cards as on the processor,
+// and its processes, one for each card, sum over them.
+func TestPyTorchCards(t *testing.T) {
+	b := start(t)
+	out, errs, err := b.result(b.both("--compute 50 --memory 8192MiB", b.torch("cards.py", "2")...), 3*time.Minute)
+	b.say("%s", strings.ReplaceAll(strings.TrimSpace(out), "\n", ", "))
+	if err != nil || !strings.HasSuffix(out, "all right\n") {
+		t.Errorf("%v: %s\n%s", err, out, errs)
 	}
 }
 

@@ -105,6 +105,9 @@ type Spec struct {
 	Name     string `json:"name,omitempty"`         // for people: what runs
 }
 
+// MaxCards is how many devices a program has at most; as in shim/src/pool.h and shim/cuda/cuda.h.
+const MaxCards = 16
+
 // MaxSeconds is the longest limit of a task.
 const MaxSeconds = 366 * 24 * 3600
 

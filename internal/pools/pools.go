@@ -270,7 +270,6 @@ const (
 	maxMembers  = 1000
 	maxTenants  = 100
 	maxPrice    = 1_000_000
-	maxCards    = 16  // of a program; as in shim/src/pool.h
 	minLimit    = 100 // percent of a device's time, and of its memory
 	maxLimit    = 10000
 )
@@ -390,7 +389,7 @@ func (r *Request) check() error {
 		c.Add("host", "is required with LOCAL_ONLY")
 	}
 	c.Text("name", r.Name, false, 200, 0)
-	switch c.Range("cards", r.Cards, 0, maxCards); {
+	switch c.Range("cards", r.Cards, 0, pool.MaxCards); {
 	case r.Cards > 1 && r.API == pool.CUDA && r.remote:
 		c.Add("cards", "must be 1 with the api cuda: a worker computes for the programs of jobs, which find one device then, got %d", r.Cards)
 	case r.Cards > 1 && r.API == pool.CUDA && r.Across:

@@ -370,11 +370,14 @@ static void cards(uint64_t micros) {
     printf(", then it uses %ld", used());
     must(cu.cuMemRelease(handle), "cuMemRelease");
     printf(", %ld", used());
-    must(cu.cuDeviceGetDevResource(d, resource, 1), "cuDeviceGetDevResource"), must(cu.cuDevResourceGenerateDesc(&pool, resource, 1), "cuDevResourceGenerateDesc");
-    must(cu.cuGreenCtxCreate(&green, pool, d, 1), "cuGreenCtxCreate"), must(cu.cuCtxFromGreenCtx(&pool, green), "cuCtxFromGreenCtx");
-    must(cu.cuCtxSetCurrent(pool), "cuCtxSetCurrent"), must(cu.cuMemAlloc(&p, 5 * MIB), "cuMemAlloc");
-    printf(", %ld\n", used());
-    must(cu.cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent"), must(cu.cuGreenCtxDestroy(green), "cuGreenCtxDestroy");
+    if (cu.cuGreenCtxCreate) {
+      must(cu.cuDeviceGetDevResource(d, resource, 1), "cuDeviceGetDevResource"), must(cu.cuDevResourceGenerateDesc(&pool, resource, 1), "cuDevResourceGenerateDesc");
+      must(cu.cuGreenCtxCreate(&green, pool, d, 1), "cuGreenCtxCreate"), must(cu.cuCtxFromGreenCtx(&pool, green), "cuCtxFromGreenCtx");
+      must(cu.cuCtxSetCurrent(pool), "cuCtxSetCurrent"), must(cu.cuMemAlloc(&p, 5 * MIB), "cuMemAlloc");
+      printf(", %ld", used());
+      must(cu.cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent"), must(cu.cuGreenCtxDestroy(green), "cuGreenCtxDestroy");
+    }
+    printf("\n");
     must(cu.cuMemFreeAsync(pooled, NULL), "cuMemFreeAsync"); /* a pool's memory is no context's */
   }
   struct {
@@ -387,9 +390,11 @@ static void cards(uint64_t micros) {
     params[i][0] = words + i;
     all[i] = (__typeof__(*all)){adds[i], {1, 1, 1}, {WORDS, 1, 1}, 0, streams[i], params[i]};
   }
-  must(cu.cuLaunchCooperativeKernelMultiDevice(all, (unsigned)n, 0), "cuLaunchCooperativeKernelMultiDevice");
+  if (cu.cuLaunchCooperativeKernelMultiDevice) must(cu.cuLaunchCooperativeKernelMultiDevice(all, (unsigned)n, 0), "cuLaunchCooperativeKernelMultiDevice");
   for (int i = 0; i < n; i++) { /* and 1 more */
-    must(cu.cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent"), must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+    must(cu.cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent");
+    if (!cu.cuLaunchCooperativeKernelMultiDevice) must(cu.cuLaunchKernel(adds[i], 1, 1, 1, WORDS, 1, 1, 0, streams[i], params[i], NULL), "cuLaunchKernel");
+    must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
     if (i) must(cu.cuMemcpyPeerAsync(words[i], contexts[i], words[i - 1], contexts[i - 1], MIB, streams[i]), "cuMemcpyPeerAsync");
     must(cu.cuLaunchKernel(adds[i], 1, 1, 1, WORDS, 1, 1, 0, streams[i], params[i], NULL), "cuLaunchKernel");
     must(cu.cuCtxSynchronize(), "cuCtxSynchronize");

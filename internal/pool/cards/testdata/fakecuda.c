@@ -585,7 +585,8 @@ int cuCtxDestroy_v2(context *c) {
   if (now == c) depth--;
   return end_object(c, CONTEXT), OK;
 }
-int cuDevicePrimaryCtxRelease_v2(int d) { CARD(d); return !primary[d].uses ? BAD_CONTEXT : --primary[d].uses ? OK : (all_done(), drop(primary + d, NULL), OK); }
+static int release(int card) { return !primary[card].uses ? BAD_CONTEXT : --primary[card].uses ? OK : (all_done(), drop(primary + card, NULL), OK); }
+int cuDevicePrimaryCtxRelease_v2(int d) { CARD(d); return release(d); }
 
 /* Green contexts are parts of a primary one, which they hold; what is made while one is
  * current is that one's, but for streams and events. The last that ended has its place taken
@@ -612,7 +613,7 @@ int cuGreenCtxDestroy(green *g) {
   if (now == g->is) depth--;
   all_done(), last_green = g, g->is->age++;
   end_object(g->is, CONTEXT), end_object(g, GREEN);
-  return cuDevicePrimaryCtxRelease_v2(g->is->card);
+  return release(g->is->card);
 }
 
 static int keep(void **to, ptr at, size_t n, bool reserved, int managed) {
