@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -392,6 +393,9 @@ func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, re
 	}
 	for _, t := range tasks {
 		defer t.Client.Close()
+	}
+	if tasks[0].API == pool.CUDA { // as the machine counts them: the platform's order means nothing
+		slices.SortStableFunc(tasks, func(a, b *agent.Task) int { return cmp.Compare(a.Bus, b.Bus) })
 	}
 	return c.runWithLibrary(ctx, tasks, remote, args)
 }

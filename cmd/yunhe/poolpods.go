@@ -53,6 +53,9 @@ func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir 
 	for _, t := range tasks {
 		defer t.Client.Close()
 	}
+	if tasks[0].API == pool.CUDA && len(tasks) > 1 { // a slice that is held
+		return usagef("--slice has %d cards: a worker computes for programs of CUDA beside --into, which find one device", len(tasks))
+	}
 	file, err := put(tasks)
 	if err != nil {
 		return err

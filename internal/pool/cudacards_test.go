@@ -71,6 +71,10 @@ func TestCUDACardsShown(t *testing.T) {
 		{"1,0", "0, 1", b + " " + a},
 		{"1,0", "0,7,1", b},
 		{"1,0", "0,0", b},
+		{"0,2", "0,1", a + " " + b}, // the first number is one of the machine's, but not the second
+		{"0,2", "0,2", a + " " + b},
+		{"0,2", "2,0", b + " " + a},
+		{"0,2", "2,5", b},
 		{"1,0", "7", a + " " + b},
 		{"1,0", second, b},
 		{"1,0", "GPU-02," + second, a + " " + b},
@@ -92,6 +96,20 @@ func TestCUDACardsShown(t *testing.T) {
 	}
 }
 
+// TestCUDACardsGreen: work that a thread gives a stream of a green context, which is current
+// to another, is the card's that it is computed on, and so is its memory.
+func TestCUDACardsGreen(t *testing.T) {
+	n := startCUDA(t)
+	const micros = 40_000
+	tasks, run := n.cards(t, pool.Spec{Device: "cuda-1", Compute: 50, Memory: 37 * mib}, pool.Spec{Device: "cuda-0", Compute: 50, Memory: 53 * mib})
+	if got, want := output(t, run("proc", "lends", fmt.Sprint(micros))), "0000:65:00.0 0000:17:00.0, then 101\nthe first has 0, the second 1\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if a, b := n.show(t, tasks[0].ID).Busy, n.show(t, tasks[1].ID).Busy; a >= micros*time.Microsecond || b < micros*time.Microsecond {
+		t.Errorf("charged %v and %v", a, b)
+	}
+}
+
 // TestCUDACardsApart: who waits for a turn of one card computes on another meanwhile; and
 // programs whose kernels wait for each other's turns all end, as a card waits for none
 // that does not end.
@@ -108,6 +126,9 @@ func TestCUDACardsApart(t *testing.T) {
 		t.Errorf("while another has the first card: %q", got)
 	}
 	_ = long.cmd.Wait()
+	if got := output(t, run("proc", "apart-ends")); !strings.HasSuffix(got, "101\nended\n") {
+		t.Errorf("a context that ends while its card waits for another: %q", got)
+	}
 
 	_, other := n.cards(t, specs...)
 	gangs := []*holding{hold(t, run("proc", "gang", "0")), hold(t, other("proc", "gang", "1"))}

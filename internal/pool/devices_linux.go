@@ -108,6 +108,7 @@ func (n *Node) Rescan() error {
 		failed, err = OpenCL, nil
 	}
 	if err != nil {
+		n.lookLater()
 		return err
 	}
 	stay := failed != n.unlisted // those that are known
@@ -153,10 +154,15 @@ func (n *Node) Rescan() error {
 		}
 	}
 	for _, d := range n.devices {
-		if !d.Gone && !shown[d] && !(stay && d.API == failed) {
+		switch unknown := stay && d.API == failed; {
+		case shown[d]:
+		case unknown && d.had:
+			d.Gone = false
+		case !unknown && !d.Gone:
 			d.Gone = true
 			n.log.Warn("device gone", "device", d.ID, "model", d.Model)
 		}
+		d.had = false
 	}
 	n.dropGone()
 	n.makers.again()
@@ -360,8 +366,7 @@ func (n *Node) watch(ctx context.Context) {
 			late.Reset(settles)
 		case <-late.C:
 			if err := n.Rescan(); err != nil {
-				n.log.Warn("devices not looked for", "error", err, "again_in", looksAgain)
-				late.Reset(looksAgain)
+				n.log.Warn("devices not looked for", "error", err)
 			}
 		}
 	}

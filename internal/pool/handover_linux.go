@@ -166,6 +166,10 @@ func (n *Node) Replace(ctx context.Context, program string) error {
 }
 
 func (n *Node) replace(program string) error {
+	if !n.looks.TryLock() { // before it is silent: drivers may take their time
+		return fault.New(fault.Unavailable, "the pool node looks for devices")
+	}
+	defer n.looks.Unlock()
 	defer n.makers.hold()()
 	n.telling.Lock() // reports that wait at the platform come back, so that it does not miss the node
 	defer n.telling.Unlock()
@@ -174,8 +178,6 @@ func (n *Node) replace(program string) error {
 	for late := time.Now().Add(greetTime); n.greeting.Load() > 0 && time.Now().Before(late); {
 		<-time.After(time.Millisecond)
 	}
-	n.looks.Lock()
-	defer n.looks.Unlock()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -511,7 +513,7 @@ func page(fd int, name string) (*os.File, []byte, error) {
 // takeDevices has the node have the devices it had, which are looked for then.
 func (n *Node) takeDevices(h *handover) error {
 	for _, x := range h.Devices {
-		d := &device{Device: x.Device, key: x.Key, turns: newArbiter()}
+		d := &device{Device: x.Device, key: x.Key, turns: newArbiter(), had: !x.Device.Gone}
 		d.Gone = true // until it is found
 		if d.API == "" {
 			d.API = OpenCL // what the program before knew

@@ -108,6 +108,7 @@ type device struct {
 	turns           *arbiter
 	card            *card
 	meter           meter // the node's mu guards it
+	had             bool  // it was there for the program before, and nobody has looked since
 }
 
 type task struct {
@@ -244,8 +245,7 @@ func (n *Node) open(h *handover) (err error) {
 		if h == nil || !h.returned {
 			return err
 		}
-		n.log.Warn("devices not looked for", "error", err, "again_in", looksAgain)
-		n.lookLater() // what computes goes on
+		n.log.Warn("devices not looked for", "error", err) // what computes goes on
 	}
 	for _, id := range slices.Concat(cfg.Concurrent, slices.Sorted(maps.Keys(cfg.Power))) {
 		if !slices.ContainsFunc(n.devices, func(d *device) bool { return d.ID == id }) {

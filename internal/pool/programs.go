@@ -200,21 +200,22 @@ func CUDAEnvironment(library, preload string, cards ...CUDACard) []string {
 
 // cudaNumbers is how programs are told of cards: by their numbers as the driver counts by
 // places on the bus, and NVML, if those can be seen: some (vLLM) read CUDA_VISIBLE_DEVICES as
-// numbers. Parts of a card have none, and then all are told by their UUIDs.
-func cudaNumbers(folder string, cards []CUDACard) (list []string) {
+// numbers. Parts of a card have none. And who starts a process for each card may say which by
+// its place among the program's: where that could be taken for another's number, all are told
+// by their UUIDs, too.
+func cudaNumbers(folder string, cards []CUDACard) []string {
 	all, _ := os.ReadDir(folder) // sorted; none: as if no card was among them
-	for _, c := range cards {
+	var numbers, uuids []string
+	can := true
+	for place, c := range cards {
 		i := slices.IndexFunc(all, func(e os.DirEntry) bool { return strings.EqualFold(e.Name(), c.Bus) })
-		if i < 0 || !strings.HasPrefix(c.UUID, "GPU-") {
-			list = nil
-			for _, c := range cards {
-				list = append(list, c.UUID)
-			}
-			return list
-		}
-		list = append(list, strconv.Itoa(i))
+		can = can && i >= 0 && strings.HasPrefix(c.UUID, "GPU-") && (i == place || i >= len(cards))
+		numbers, uuids = append(numbers, strconv.Itoa(i)), append(uuids, c.UUID)
 	}
-	return list
+	if can {
+		return numbers
+	}
+	return uuids
 }
 
 // before is a list that has something first.

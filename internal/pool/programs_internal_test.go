@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -51,13 +52,19 @@ func TestCUDANumber(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	both := []CUDACard{{card, "0000:65:00.0"}, {"GPU-03", "0000:17:00.0"}}
-	if got := cudaNumbers(dir, both); !slices.Equal(got, []string{"1", "0"}) {
-		t.Errorf("two cards: %q", got)
-	}
-	both[1].Bus = "" // all are told in one way
-	if got := cudaNumbers(dir, both); !slices.Equal(got, []string{card, "GPU-03"}) {
-		t.Errorf("two cards, of which one cannot be seen: %q", got)
+	for _, c := range []struct {
+		a, b, want string
+	}{
+		{"0000:17:00.0", "0000:65:00.0", "0 1"},
+		{"0000:17:00.0", "0000:9b:00.0", "0 2"},
+		{"0000:9b:00.0", "0001:00:00.0", "2 3"},
+		{"0000:65:00.0", "0000:17:00.0", card + " GPU-03"}, // what is 1, the first or the second?
+		{"0000:65:00.0", "0000:9b:00.0", card + " GPU-03"},
+		{"0000:65:00.0", "", card + " GPU-03"}, // all are told in one way
+	} {
+		if got := strings.Join(cudaNumbers(dir, []CUDACard{{card, c.a}, {"GPU-03", c.b}}), " "); got != c.want {
+			t.Errorf("cards at %q and %q: %s, want %s", c.a, c.b, got, c.want)
+		}
 	}
 	for _, c := range []struct{ folder, uuid, bus, want string }{
 		{dir, card, "0000:17:00.0", "0"},

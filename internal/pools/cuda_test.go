@@ -386,3 +386,70 @@ func TestCUDACards(t *testing.T) {
 		}
 	})
 }
+
+// A set of CUDA's that waits keeps no node from others that never has room for it; is placed
+// where its largest has room; and when one of its devices is gone, all of it has a place
+// elsewhere.
+func TestCUDACardsWait(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		add := func(id string, cards int) *played {
+			n := w.node(id)
+			for c := range cards {
+				n.Devices = append(n.Devices, pool.Device{ID: fmt.Sprintf("d%d", c), API: pool.CUDA, Model: "A", Driver: "1", Memory: 1000 << 20})
+			}
+			n.report()
+			return n
+		}
+		one := add("n1", 3)
+		add("n2", 2)
+		cards := func(n int64, compute int64) pools.Request {
+			return pools.Request{API: pool.CUDA, Cards: n, Compute: compute, Memory: 10, Fixed: true}
+		}
+		where := func(x *pools.Slice) (at string) {
+			t.Helper()
+			for _, id := range w.slice(x.ID).Cards {
+				at += w.at(w.slice(id)) + " "
+			}
+			return strings.TrimSpace(at)
+		}
+		release := func(x *pools.Slice) {
+			t.Helper()
+			_, err := w.Release(w.ann, x.ID)
+			must(t, err)
+		}
+		three, more := w.ask(cards(3, 60)), w.ask(cards(3, 60))
+		if got := where(more); strings.Count(got, "waits") != 3 {
+			t.Fatalf("the second three: %s", got)
+		}
+		single := w.ask(pools.Request{API: pool.CUDA, Compute: 50, Memory: 10})
+		if got := w.at(single); !strings.HasPrefix(got, "n2/") {
+			t.Errorf("behind three that n2 never has: %s", got)
+		}
+		for _, x := range []*pools.Slice{three, more, single} {
+			release(x)
+		}
+
+		// One is small and one is large, and the large one's device goes: both have a place where
+		// that has room, and not where only the small one had.
+		r := cards(2, 10)
+		r.Policy.Nodes = pools.Compact
+		two := w.ask(r)
+		if got := where(two); strings.Count(got, "n1/") != 2 {
+			t.Fatalf("two cards: %s", got)
+		}
+		ids := w.slice(two.ID).Cards
+		_, err := w.Resize(w.ann, ids[1], 90, 10)
+		must(t, err)
+		for _, compute := range []int64{85, 75} {
+			w.ask(pools.Request{API: pool.CUDA, Node: "n1", Compute: compute, Memory: 10})
+		}
+		large := w.slice(ids[1]).Device
+		one.Devices = slices.DeleteFunc(one.Devices, func(d pool.Device) bool { return d.ID == large })
+		one.report()
+		if got := where(two); strings.Count(got, "n2/") != 2 {
+			t.Errorf("when a device of n1 is gone: %s; lent %s", got, w.lent())
+		}
+	})
+}

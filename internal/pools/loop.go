@@ -7,6 +7,7 @@ import (
 
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools/logs"
 )
 
@@ -176,6 +177,24 @@ func (s *Service) goneTx(ctx context.Context, tx *db.Tx, id string) error {
 		return err
 	}
 	return s.emit(ctx, tx, id)
+}
+
+// anewWithSetTx is anewTx of a slice and of those of its set that would have to be beside it
+// and that no program uses: where they are there may be no room for it any more.
+func (s *Service) anewWithSetTx(ctx context.Context, tx *db.Tx, x *Slice, why string) error {
+	if err := s.anewTx(ctx, tx, x, why); err != nil || x.Set == "" || x.API != pool.CUDA {
+		return err
+	}
+	mates, err := readSlices(ctx, tx, `WHERE set_id = $1 AND state = 2 AND to_node = '' ORDER BY slice_id`, x.Set)
+	if err != nil {
+		return err
+	}
+	for _, y := range mates {
+		if err := s.anewTx(ctx, tx, y, why); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // anewTx takes a slice's place, and has it wait for another. The caller calls fillTx.

@@ -307,7 +307,7 @@ func (s *Service) lostTx(ctx context.Context, tx *db.Tx, id string) error {
 	}
 	why := fmt.Sprintf("it did not come to pool node %s, to which it moved", list[0].ToNode)
 	if list[0].Fixed {
-		return s.anewTx(ctx, tx, list[0], why)
+		return s.anewWithSetTx(ctx, tx, list[0], why)
 	}
 	return s.endTx(ctx, tx, list[0], why)
 }

@@ -1,6 +1,7 @@
 package pools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -112,15 +113,27 @@ func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base P
 }
 
 // roomFor reports whether a node's devices have room for the slice and for those of
-// its set that are to be beside it.
+// its set that are to be beside it, none of which is larger than one before it.
 func (s *Slice) roomFor(devices []place.Device) bool {
-	var room int64
-	for _, d := range devices {
-		if d.Free[memory] >= s.Memory && d.Free[share] >= s.counted() {
-			room++
+	taken := map[string]bool{}
+	for _, x := range s.mates {
+		var best *place.Device // that fits, and has the least to spare
+		for i, d := range devices {
+			if !taken[d.ID] && d.Free[memory] >= x.Memory && d.Free[share] >= x.counted() && (best == nil || d.Free[share] < best.Free[share]) {
+				best = &devices[i]
+			}
 		}
+		if best == nil {
+			return false
+		}
+		taken[best.ID] = true
 	}
-	return room >= s.mates
+	return true
+}
+
+// larger orders the slices of a set by what they take.
+func larger(a, b *Slice) int {
+	return cmp.Or(cmp.Compare(b.counted(), a.counted()), cmp.Compare(b.Memory, a.Memory))
 }
 
 // oneNode reports whether cards of a program are all of one node: CUDA has no others.
@@ -239,13 +252,16 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 		if first.Set != "" { // all of a program's have a place, or none
 			set = slices.DeleteFunc(slices.Clone(waiting), func(x *Slice) bool { return x.Set != first.Set })
 		}
+		if first.oneNode(int64(len(set))) {
+			slices.SortStableFunc(set, larger)
+		}
 		var spots []spot
 		var could [][2]string
 		reason := ""
 		for i, x := range set {
 			done[x.ID] = true
 			if first.oneNode(int64(len(set))) {
-				x.mates = int64(len(set) - i)
+				x.mates = set[i:]
 			}
 			x.regard(live)
 			if i == 0 && len(set) > 1 { // as it is before the first keeps the others off its device
@@ -324,13 +340,19 @@ func (s *Slice) could(g *Group, nodes []*Node, base Policy) (out [][2]string) {
 		if only && n.Host != s.Host {
 			continue
 		}
+		var there [][2]string
+		fit := 0
 		for _, d := range n.Devices {
 			if !s.fits(g, n, d) || s.Memory > d.Memory || s.counted() > d.ComputeLimit {
 				continue
 			}
+			fit++
 			for _, x := range append(n.same(d), d) {
-				out = append(out, [2]string{n.ID, x.ID})
+				there = append(there, [2]string{n.ID, x.ID})
 			}
+		}
+		if fit >= len(s.mates) { // else it never has room for its set
+			out = append(out, there...)
 		}
 	}
 	return out

@@ -239,7 +239,7 @@ type Slice struct {
 	beside     *[2]string         // of its affinity; nil: anywhere
 	apart      map[[2]string]bool // of its anti-affinity and its set; without a device: all of the node's
 	home       string             // of its set, of a program of CUDA: that node only
-	mates      int64              // of that set, with it, that its node has to have room for; 0: itself only
+	mates      []*Slice           // of that set, with it, that its node has to have room for; none: itself only
 }
 
 // run is a job's that has a slice; zero: it is no job's.

@@ -471,20 +471,20 @@ func (r *Report) shows(device string) bool {
 // does not show any more, and reports whether there are any. What a program uses is
 // its node's to end.
 func (s *Service) deviceGoneTx(ctx context.Context, tx *db.Tx, r *Report) (anew bool, err error) {
-	list, err := readSlices(ctx, tx, `WHERE state = 2 AND node_id = $1 ORDER BY slice_id`, r.Node)
-	if err != nil {
-		return false, err
-	}
-	for _, x := range list {
-		if r.shows(x.Device) {
-			continue
+	for {
+		list, err := readSlices(ctx, tx, `WHERE state = 2 AND node_id = $1 ORDER BY slice_id`, r.Node)
+		if err != nil {
+			return false, err
 		}
-		anew = true
-		if err := s.anewTx(ctx, tx, x, fmt.Sprintf("device %s of pool node %s is gone", x.Device, r.Node)); err != nil {
+		i := slices.IndexFunc(list, func(x *Slice) bool { return !r.shows(x.Device) })
+		if i < 0 {
+			return anew, nil
+		}
+		anew = true // with others, which the list would have still
+		if err := s.anewWithSetTx(ctx, tx, list[i], fmt.Sprintf("device %s of pool node %s is gone", list[i].Device, r.Node)); err != nil {
 			return false, err
 		}
 	}
-	return anew, nil
 }
 
 // nodeTx stores what changed of a node, and reports whether something did.

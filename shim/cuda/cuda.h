@@ -80,9 +80,13 @@ bool yc_memory(yc_card *c, uint64_t *limit, uint64_t *used);
 bool yc_pages(yc_card *c);      /* whether memory is to be such as the driver may move to the host; known after any answer */
 yc_card *yc_begin(CUstream s, bool copies); /* before work, which may be done when the call returns if it copies: waits for a turn of its card; NULL: there will be none */
 void yc_end(yc_card *c, CUstream s, bool copies); /* after it */
-void yc_hold(void);             /* nobody looks at events, while a context may end */
-void yc_forget(CUcontext ended); /* between both */
-void yc_go_on(void);
+void yc_learn(CUcontext context, CUdevice d, bool green); /* of what card it is; a green one is one thread's at a time */
+bool yc_green(CUcontext context);
+bool yc_capturing(CUstream s);
+void yc_hold(yc_card *c);       /* nobody looks at its events, while a context of it may end */
+void yc_forget(yc_card *c, CUcontext ended); /* between both */
+void yc_go_on(yc_card *c);
+int yc_number(yc_card *c);      /* its place among the program's */
 
 /* wrap.c, beside what it wraps */
 void yc_alone(void); /* in a child of fork */

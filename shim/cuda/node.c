@@ -39,7 +39,7 @@ static const int64_t soonest = MS / 50, latest = MS / 5; /* how often it is look
 
 static struct {
   CUresult (*ctxGetCurrent)(CUcontext *), (*ctxSetCurrent)(CUcontext), (*ctxPush)(CUcontext), (*ctxPop)(CUcontext *), (*streamGetCtx)(CUstream, CUcontext *);
-  CUresult (*ctxGetDevice)(CUdevice *), (*byBus)(CUdevice *, const char *);
+  CUresult (*ctxGetDevice)(CUdevice *), (*byBus)(CUdevice *, const char *), (*streamQuery)(CUstream);
   CUresult (*eventCreate)(CUevent *, unsigned), (*eventRecord)(CUevent, CUstream), (*eventQuery)(CUevent);
   CUresult (*streamIsCapturing)(CUstream, int *), (*captureMode)(int *);
 } cu;
@@ -49,6 +49,7 @@ typedef struct {
   CUcontext context, by; /* the stream's, and who gave it last */
   CUstream stream;
   pid_t thread; /* of its own default stream; else 0 */
+  bool green;   /* one of the contexts is */
   CUevent last, mark;
   bool pending, marked;
   uint64_t number; /* of the last work */
@@ -97,7 +98,19 @@ static struct yc_card {
 static int cards_n; /* that are connected; the program sees no others */
 static pthread_mutex_t connecting = PTHREAD_MUTEX_INITIALIZER;
 static bool tried, connected;
-static unsigned contexts_ended;
+
+/* The contexts that the program has made, and their cards: not all can be asked, as those that
+ * are another thread's. */
+typedef struct known {
+  struct known *next;
+  CUcontext context;
+  yc_card *card;
+  bool green;
+} known;
+static known *contexts;
+static bool any_green; /* has been there */
+static unsigned contexts_changed;
+static pthread_mutex_t naming = PTHREAD_MUTEX_INITIALIZER;
 
 static int64_t now(void) {
   struct timespec t;
@@ -129,6 +142,8 @@ static void in_child(void) {
   }
   tried = connected = false, cards_n = 0;
   pthread_mutex_init(&connecting, NULL);
+  pthread_mutex_init(&naming, NULL);
+  contexts = NULL; /* a child has none */
   yc_shown_in_child();
   yc_alone();
 }
@@ -188,14 +203,16 @@ static void passed(yc_card *c, work *w) {
  * nothing to do loads its code, or compiles it: that is not the device's time. The caller has
  * the lock. */
 static bool rested(yc_card *c) {
-  bool all = true;
+  bool all = true, green = false;
   for (work *w = c->works; w < c->works + c->works_n && !c->ends; w++) {
     if (!w->pending) continue;
     if (cu.ctxSetCurrent(w->context)) cu.ctxSetCurrent(w->by); /* a green one may be another thread's */
+    green |= w->green;
     passed(c, w);
     if (done(cu.eventQuery(w->last))) w->pending = w->marked = false;
     else all = false;
   }
+  if (green) cu.ctxSetCurrent(NULL); /* no other thread could have it */
   int64_t t = now();
   uint64_t came = all && c->calls && !c->copying ? c->came : 0;
   if (came && c->looked.came == came) c->spare += t - c->looked.at;
@@ -354,9 +371,11 @@ static const char *greet(yc_card *c, char text[512]) {
 
 /* at_exit is called before what the driver does then, as it is told later. */
 static void at_exit(void) {
-  yc_hold();
-  for (int i = 0; i < cards_n; i++) cards[i].ends = true;
-  yc_go_on();
+  for (yc_card *c = cards; c < cards + cards_n; c++) {
+    yc_hold(c);
+    c->ends = true;
+    yc_go_on(c);
+  }
 }
 
 #define NEED(field, name) (*(void **)&cu.field = yc_driver(name))
@@ -366,7 +385,7 @@ static bool resolve(void) {
   bool has = NEED(ctxGetCurrent, "cuCtxGetCurrent") && NEED(ctxSetCurrent, "cuCtxSetCurrent") && NEED(eventCreate, "cuEventCreate") && NEED(eventRecord, "cuEventRecord") &&
              NEED(eventQuery, "cuEventQuery") && NEED(ctxGetDevice, "cuCtxGetDevice") && NEED(byBus, "cuDeviceGetByPCIBusId");
   NEED(ctxPush, "cuCtxPushCurrent_v2"), NEED(ctxPop, "cuCtxPopCurrent_v2"), NEED(streamGetCtx, "cuStreamGetCtx");
-  NEED(streamIsCapturing, "cuStreamIsCapturing"), NEED(captureMode, "cuThreadExchangeStreamCaptureMode");
+  NEED(streamQuery, "cuStreamQuery"), NEED(streamIsCapturing, "cuStreamIsCapturing"), NEED(captureMode, "cuThreadExchangeStreamCaptureMode");
   return has;
 }
 
@@ -418,6 +437,8 @@ bool yc_connect(void) {
 
 int yc_count(void) { return cards_n; }
 
+int yc_number(yc_card *c) { return (int)(c - cards); }
+
 yc_card *yc_at(int i) { return i >= 0 && i < cards_n ? cards + i : NULL; }
 
 /* yc_device is a card's number as the driver counts, wherever the program's environment
@@ -434,22 +455,72 @@ yc_card *yc_of_device(CUdevice d) {
   return NULL;
 }
 
-yc_card *yc_of_context(CUcontext context) {
-  static _Thread_local struct {
-    CUcontext context;
-    unsigned ended;
-    yc_card *card;
-  } last; /* that this thread asked for */
-  if (cards_n < 2 || !context) return cards;
-  unsigned ended = __atomic_load_n(&contexts_ended, __ATOMIC_ACQUIRE);
-  if (last.context == context && last.ended == ended) return last.card;
+void yc_learn(CUcontext context, CUdevice d, bool green) {
+  yc_card *card = yc_of_device(d);
+  known *k = context && card ? malloc(sizeof *k) : NULL;
+  if (green) __atomic_store_n(&any_green, true, __ATOMIC_RELAXED);
+  yc_stay();
+  pthread_mutex_lock(&naming);
+  for (known *old = contexts; k && old; old = old->next)
+    if (old->context == context) old->card = card, old->green = green, free(k), k = NULL;
+  if (k) {
+    *k = (known){contexts, context, card, green};
+    contexts = k;
+  }
+  pthread_mutex_unlock(&naming);
+  __atomic_fetch_add(&contexts_changed, 1, __ATOMIC_RELEASE);
+  yc_go();
+}
+
+/* unlearn forgets one that has ended. */
+static void unlearn(CUcontext context) {
+  pthread_mutex_lock(&naming);
+  known **at = &contexts;
+  while (*at && (*at)->context != context) at = &(*at)->next;
+  known *k = *at;
+  if (k) *at = k->next;
+  pthread_mutex_unlock(&naming);
+  free(k);
+  __atomic_fetch_add(&contexts_changed, 1, __ATOMIC_RELEASE);
+}
+
+static known find_context(CUcontext context) {
+  known found = {.card = NULL};
+  pthread_mutex_lock(&naming);
+  for (known *k = contexts; k && !found.card; k = k->next)
+    if (k->context == context) found = *k;
+  pthread_mutex_unlock(&naming);
+  return found;
+}
+
+bool yc_green(CUcontext context) { return __atomic_load_n(&any_green, __ATOMIC_RELAXED) && find_context(context).green; }
+
+/* asked is the card of a context that the driver is asked for; NULL: it does not say. */
+static yc_card *asked(CUcontext context) {
   CUcontext current = NULL;
   CUdevice d = -1;
   if (!cu.ctxGetCurrent(&current) && current == context) cu.ctxGetDevice(&d);
   else if (cu.ctxPush && cu.ctxPop && !cu.ctxPush(context)) cu.ctxGetDevice(&d), cu.ctxPop(&context);
-  yc_card *c = yc_of_device(d);
+  return yc_of_device(d);
+}
+
+yc_card *yc_of_context(CUcontext context) {
+  static _Thread_local struct {
+    CUcontext context;
+    unsigned changed;
+    yc_card *card;
+  } last; /* that this thread asked for */
+  if (cards_n < 2 || !context) return cards;
+  unsigned changed = __atomic_load_n(&contexts_changed, __ATOMIC_ACQUIRE);
+  if (last.context == context && last.changed == changed) return last.card;
+  yc_stay();
+  yc_card *c = find_context(context).card;
+  yc_go();
+  CUcontext current = NULL;
+  if (!c) c = asked(context);
+  if (!c && !cu.ctxGetCurrent(&current) && current) c = find_context(current).card; /* where it is used */
   if (!c) return cards;
-  last.context = context, last.ended = ended, last.card = c;
+  last.context = context, last.changed = changed, last.card = c;
   return c;
 }
 
@@ -529,7 +600,7 @@ static work *of(yc_card *c, CUcontext context, CUstream s) {
   return free;
 }
 
-static bool capturing(CUstream s) {
+bool yc_capturing(CUstream s) {
   int status = 0;
   return cu.streamIsCapturing && (cu.streamIsCapturing(s, &status) || status);
 }
@@ -602,6 +673,19 @@ yc_card *yc_begin(CUstream s, bool copies) {
   return ok ? c : NULL;
 }
 
+/* done_by waits for work of a stream that no event can be recorded for, as of one of a green
+ * context that another thread has; not for long, as it may wait for the program. */
+static void done_by(yc_card *c, CUstream s) {
+  if (!cu.streamQuery || c->ends) return;
+  pthread_mutex_lock(&c->lock);
+  c->copying++; /* the device is busy */
+  pthread_mutex_unlock(&c->lock);
+  for (int64_t late = now() + stuck; !done(cu.streamQuery(s)) && now() < late;) nanosleep(&(struct timespec){0, MS / 10}, NULL);
+  pthread_mutex_lock(&c->lock);
+  c->copying--;
+  pthread_mutex_unlock(&c->lock);
+}
+
 void yc_end(yc_card *c, CUstream s, bool copies) {
   CUcontext by = NULL, context;
   if (captured) {
@@ -609,14 +693,20 @@ void yc_end(yc_card *c, CUstream s, bool copies) {
     return;
   }
   if (!s) s = legacy;
-  bool counts = !cu.ctxGetCurrent(&by) && by && !capturing(s), pushed = false;
+  bool counts = !cu.ctxGetCurrent(&by) && by && !yc_capturing(s), pushed = false;
   context = counts ? yc_context_of(s) : by;
   if (counts && context != by && !(pushed = !cu.ctxPush(context))) context = by; /* events are of the stream's */
   pthread_mutex_lock(&c->lock);
   work *w = counts && !c->ends ? of(c, context, s) : NULL;
-  if (w && !cu.eventRecord(w->last, s)) {
-    w->pending = true, w->number++, w->by = by;
+  bool marked = w && !cu.eventRecord(w->last, s);
+  if (marked) {
+    w->pending = true, w->number++, w->by = by, w->green = yc_green(context) || yc_green(by);
     if (!w->marked && !cu.eventRecord(w->mark, s)) w->marked = true, w->marked_at = now();
+  }
+  if (counts && !marked) {
+    pthread_mutex_unlock(&c->lock);
+    done_by(c, s);
+    pthread_mutex_lock(&c->lock);
   }
   c->came++, c->copying -= copies || c->blocking;
   if (!--c->calls && c->draining) pthread_cond_signal(&c->due);
@@ -625,25 +715,20 @@ void yc_end(yc_card *c, CUstream s, bool copies) {
   yc_go();
 }
 
-static _Thread_local int held; /* cards */
-
-void yc_hold(void) {
+void yc_hold(yc_card *c) {
   yc_stay();
-  held = cards_n;
-  for (int i = 0; i < held; i++) pthread_mutex_lock(&cards[i].lock);
+  pthread_mutex_lock(&c->lock);
 }
 
-void yc_forget(CUcontext ended) {
-  for (yc_card *c = cards; c < cards + cards_n; c++) {
-    int kept = 0;
-    for (int i = 0; i < c->works_n; i++)
-      if (c->works[i].context != ended) c->works[kept++] = c->works[i];
-    c->works_n = kept;
-  }
-  __atomic_fetch_add(&contexts_ended, 1, __ATOMIC_RELEASE);
+void yc_forget(yc_card *c, CUcontext ended) {
+  int kept = 0;
+  for (int i = 0; i < c->works_n; i++)
+    if (c->works[i].context != ended) c->works[kept++] = c->works[i];
+  c->works_n = kept;
+  unlearn(ended);
 }
 
-void yc_go_on(void) {
-  for (int i = 0; i < held; i++) pthread_mutex_unlock(&cards[i].lock);
+void yc_go_on(yc_card *c) {
+  pthread_mutex_unlock(&c->lock);
   yc_go();
 }

@@ -92,21 +92,26 @@ static int placed(const char *name) {
   return end == name || *end || n < 0 || n >= has_n ? -1 : (int)n;
 }
 
-/* wanted reads a program's list. One that names none of its cards has others' numbers,
- * and shows all. */
-static void wanted(const char *list) {
-  starts.n = 0;
-  for (int places = 0; places < 2 && !starts.n; places++) {
-    bool seen[YC_CARDS] = {false};
-    char name[NAME];
-    for (const char *at = list; entry(&at, name);) {
-      int i = places ? placed(name) : among(name);
-      if (i < 0 || seen[i]) break; /* the driver, too, reads no further */
-      seen[i] = true, starts.shown[starts.n++] = i;
-    }
+/* reads reads a list as far as it has a meaning, as the driver does, and says whether that is all of it. */
+static bool reads(const char *list, int (*means)(const char *), int to[YC_CARDS], int *n) {
+  bool seen[YC_CARDS] = {false};
+  char name[NAME];
+  for (*n = 0; entry(&list, name); ++*n) {
+    int i = means(name);
+    if (i < 0 || seen[i]) return false;
+    seen[i] = true, to[*n] = i;
   }
-  if (starts.n) return;
-  for (; starts.n < has_n; starts.n++) starts.shown[starts.n] = starts.n;
+  return !*list;
+}
+
+/* wanted reads a program's list: as names, unless it is places from its beginning to its end,
+ * and names are not. One that names none of its cards has others' numbers, and shows all. */
+static void wanted(const char *list) {
+  int names[YC_CARDS], places[YC_CARDS], names_n, places_n;
+  bool named = reads(list, among, names, &names_n), all = reads(list, placed, places, &places_n);
+  bool by_name = named || (names_n && !all);
+  starts.n = by_name ? names_n : places_n ? places_n : has_n;
+  for (int i = 0; i < starts.n; i++) starts.shown[i] = by_name ? names[i] : places_n ? places[i] : i;
 }
 
 void yc_show(void) {

@@ -69,6 +69,8 @@ WRAP(cuLaunchCooperativeKernelMultiDevice, cooperative *list, unsigned n, unsign
   } on[YC_CARDS];
   unsigned cards = 0, begun = 0;
   CUresult r = CUDA_SUCCESS;
+  for (unsigned i = 0; list && i < n; i++)
+    if (yc_capturing(list[i].stream)) return REAL(cuLaunchCooperativeKernelMultiDevice)(list, n, flags); /* which cannot be */
   for (unsigned i = 0; list && i < n; i++) {
     yc_card *card = yc_of_stream(list[i].stream);
     unsigned at = 0;

@@ -30,7 +30,9 @@ WRAP(cuDeviceGetCount, int *n) {
   PASS(cuDeviceGetCount, n);
   CUresult r;
   CALL(r, cuDeviceGetCount, n);
-  if (!r) *n = yc_connect() ? yc_count() : 0;
+  if (r) return r;
+  const int most = yc_connect() ? yc_count() : 0;
+  for (*n = 0; *n < most && yc_device(yc_at(*n)) >= 0; ++*n) {}
   return r;
 }
 
@@ -78,6 +80,7 @@ WRAP(cuMemGetInfo_v2, size_t *free_, size_t *total) {
     NEEDS(f);                                          \
     CUresult r = yc_inside ? CUDA_SUCCESS : only_ours(d); \
     if (!r) CALL(r, f, args);                          \
+    if (!r && !yc_inside) yc_learn(*c, d, false);      \
     return r;                                          \
   }
 CONTEXT(cuCtxCreate, A(c, flags, d), d, CUcontext *c, unsigned flags, CUdevice d)
@@ -183,12 +186,11 @@ static CUresult freed(CUresult r, held *h) {
 /* What memory is moved to the card by: others may hold kernels that wait for the program. */
 typedef struct fetcher {
   struct fetcher *next;
-  yc_card *card;
   CUcontext context;
   CUstream stream;
   bool used;
 } fetcher;
-static fetcher *fetchers;
+static fetcher *fetchers[YC_CARDS]; /* of each card; its lock is held by who changes them or waits for them */
 
 /* give_all gives back what was taken from the table. */
 static void give_all(held *gone) {
@@ -199,12 +201,12 @@ static void give_all(held *gone) {
   }
 }
 
-/* context_gone gives back what ended with a context, or what has it now has another. */
-static void context_gone(CUcontext c, CUcontext other) {
+/* context_gone gives back what ended with a context of a card, or what has it now has another. */
+static void context_gone(yc_card *card, CUcontext c, CUcontext other) {
   held *gone = NULL;
-  yc_forget(c);
+  yc_forget(card, c);
   pthread_mutex_lock(&table);
-  for (fetcher **at = &fetchers; *at;) {
+  for (fetcher **at = fetchers + yc_number(card); *at;) {
     fetcher *f = *at;
     if (f->context == c) *at = f->next, free(f);
     else at = &f->next;
@@ -281,8 +283,8 @@ WRAP(cuMemPoolCreate, CUmemoryPool *pool, const physical *how) {
     if (!r) pool_is(*pool, place);      \
     return r;                           \
   }
-POOL_OF(cuDeviceGetDefaultMemPool, yc_of_device(d), A(d), CUdevice d)
-POOL_OF(cuDeviceGetMemPool, yc_of_device(d), A(d), CUdevice d)
+POOL_OF(cuDeviceGetDefaultMemPool, place_of(&(physical){.location = 1, .id = d}), A(d), CUdevice d)
+POOL_OF(cuDeviceGetMemPool, place_of(&(physical){.location = 1, .id = d}), A(d), CUdevice d)
 /* Of CUDA 13: the pool of a place. */
 #define POOL_AT(f) POOL_OF(f, place_of(&(physical){type, 0, where[0], where[1]}), A(where, type), const int where[2], int type)
 POOL_AT(cuMemGetDefaultMemPool)
@@ -362,13 +364,12 @@ static CUresult managed_rows(CUdeviceptr *p, size_t *pitch, size_t width, size_t
 
 static CUstream fetches(yc_card *card, CUcontext context, CUresult (*make)(CUstream *, unsigned)) {
   enum { NON_BLOCKING = 1 };
-  fetcher *f = fetchers;
+  fetcher **all = fetchers + yc_number(card), *f = *all;
   while (f && f->context != context) f = f->next;
   if (!f && (f = calloc(1, sizeof *f))) {
-    f->card = card, f->context = context;
+    f->context = context;
     if (make(&f->stream, NON_BLOCKING)) return free(f), NULL; /* then kernels fetch what they come to */
-    f->next = fetchers;
-    __atomic_store_n(&fetchers, f, __ATOMIC_RELEASE);
+    f->next = *all, *all = f;
   }
   if (!f) return NULL;
   f->used = true;
@@ -389,8 +390,8 @@ void yc_fetch(yc_card *card) {
       if (s) fetch(h->key, h->bytes, yc_device(card), s); /* or kernels do */
     }
   pthread_mutex_unlock(&table);
-  for (fetcher *f = __atomic_load_n(&fetchers, __ATOMIC_ACQUIRE); f; f = f->next) /* which go where contexts end only */
-    if (f->card == card && f->used && !enter(f->context)) wait(f->stream), f->used = false;
+  for (fetcher *f = fetchers[yc_number(card)]; f; f = f->next)
+    if (f->used && !enter(f->context)) wait(f->stream), f->used = false;
   yc_inside--;
 }
 
@@ -642,11 +643,12 @@ WRAP(cuMemUnmap, CUdeviceptr p, size_t n) {
   WRAP(f, CUcontext context) {           \
     NEEDS(f);                            \
     PASS(f, context);                    \
-    CUresult r;                          \
-    yc_hold();                           \
-    CALL(r, f, context);                 \
-    if (!r) context_gone(context, NULL); \
-    yc_go_on();                          \
+    yc_card *card = yc_of_context(context);    \
+    CUresult r;                                \
+    yc_hold(card);                             \
+    CALL(r, f, context);                       \
+    if (!r) context_gone(card, context, NULL); \
+    yc_go_on(card);                            \
     return r;                            \
   }
 CONTEXT_ENDS(cuCtxDestroy)
@@ -674,11 +676,12 @@ static CUcontext primary_of(CUdevice d) {
     NEEDS(f);                                           \
     PASS(f, d);                                         \
     CUcontext context = primary_of(d);                  \
+    yc_card *card = yc_of_context(context);             \
     CUresult r;                                         \
-    yc_hold();                                          \
+    yc_hold(card);                                      \
     CALL(r, f, d);                                      \
-    if (!r && context && !active(d)) context_gone(context, NULL); \
-    yc_go_on();                                         \
+    if (!r && context && !active(d)) context_gone(card, context, NULL); \
+    yc_go_on(card);                                     \
     return r;                                           \
   }
 PRIMARY_ENDS(cuDevicePrimaryCtxRelease)
@@ -688,6 +691,17 @@ PRIMARY_ENDS(cuDevicePrimaryCtxReset_v2)
 
 /* What a program makes while a green context is current is the primary's, which that holds
  * until it is destroyed; its address may be another's then. */
+WRAP(cuGreenCtxCreate, void **green, void *what, CUdevice d, unsigned flags) {
+  NEEDS(cuGreenCtxCreate);
+  PASS(cuGreenCtxCreate, green, what, d, flags);
+  CUresult (*as)(CUcontext *, void *), r = only_ours(d);
+  CUcontext context;
+  if (!r) CALL(r, cuGreenCtxCreate, green, what, d, flags);
+  *(void **)&as = yc_driver("cuCtxFromGreenCtx");
+  if (!r && as && !as(&context, *green)) yc_learn(context, d, true);
+  return r;
+}
+
 WRAP(cuGreenCtxDestroy, void *green) {
   NEEDS(cuGreenCtxDestroy);
   PASS(cuGreenCtxDestroy, green);
@@ -695,13 +709,14 @@ WRAP(cuGreenCtxDestroy, void *green) {
   CUcontext context = NULL;
   *(void **)&as = yc_driver("cuCtxFromGreenCtx");
   if (!as || as(&context, green)) context = NULL;
-  const CUdevice device = yc_device(yc_of_context(context));
+  yc_card *card = yc_of_context(context);
+  const CUdevice device = yc_device(card);
   CUcontext primary = primary_of(device);
-  yc_hold();
+  yc_hold(card);
   CALL(r, cuGreenCtxDestroy, green);
-  if (!r && context && primary) context_gone(context, primary);
-  if (!r && primary && !active(device)) context_gone(primary, NULL);
-  yc_go_on();
+  if (!r && context && primary) context_gone(card, context, primary);
+  if (!r && primary && !active(device)) context_gone(card, primary, NULL);
+  yc_go_on(card);
   return r;
 }
 
@@ -737,7 +752,7 @@ const yc_row yc_rows[] = {
     V2(cuMemFree), STREAMS(cuMemFreeAsync),
     V2(cuArrayCreate), EXACT(cuArrayCreate), V2(cuArray3DCreate), EXACT(cuArray3DCreate), PLAIN(cuMipmappedArrayCreate), PLAIN(cuArrayDestroy), PLAIN(cuMipmappedArrayDestroy),
     PLAIN(cuCtxSetLimit), PLAIN(cuMemCreate), PLAIN(cuMemRelease), PLAIN(cuMemRetainAllocationHandle), PLAIN(cuMemImportFromShareableHandle), PLAIN(cuMemMap), PLAIN(cuMemUnmap),
-    V2(cuCtxDestroy), EXACT(cuCtxDestroy), V2(cuDevicePrimaryCtxRelease), EXACT(cuDevicePrimaryCtxRelease), V2(cuDevicePrimaryCtxReset), EXACT(cuDevicePrimaryCtxReset), PLAIN(cuGreenCtxDestroy),
+    V2(cuCtxDestroy), EXACT(cuCtxDestroy), V2(cuDevicePrimaryCtxRelease), EXACT(cuDevicePrimaryCtxRelease), V2(cuDevicePrimaryCtxReset), EXACT(cuDevicePrimaryCtxReset), PLAIN(cuGreenCtxCreate), PLAIN(cuGreenCtxDestroy),
     PLAIN(cuMemPoolCreate), PLAIN(cuMemPoolDestroy), PLAIN(cuDeviceGetDefaultMemPool), PLAIN(cuDeviceGetMemPool), PLAIN(cuMemGetDefaultMemPool), PLAIN(cuMemGetMemPool), PLAIN(cuMemPoolSetAttribute), EXACT(cuGetProcAddress), EXACT(cuGetProcAddress_v2),
 };
 const size_t yc_rows_n = sizeof yc_rows / sizeof *yc_rows;

@@ -411,6 +411,64 @@ static void cards(uint64_t micros) {
   printf("\n");
 }
 
+typedef struct {
+  void *context, *stream;
+  uint64_t micros;
+} given;
+
+static void *gives(void *to) {
+  given *g = to;
+  must(cu.cuCtxSetCurrent(g->context), "cuCtxSetCurrent");
+  must(cu.cuLaunchKernel(function("spin"), 1, 1, 1, 256, 1, 1, 0, g->stream, (void *[]){&g->micros}, NULL), "cuLaunchKernel");
+  must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  return NULL;
+}
+
+/* lends has another thread give work to a stream of a green context of the second card, which is
+ * current here. */
+static void lends(uint64_t micros) {
+  static uint64_t resource[64];
+  void *contexts[MOST_CARDS], *what, *green, *context, *s;
+  uint64_t p;
+  int d;
+  pthread_t t;
+  if (shows(contexts) < 2) exit(1);
+  must(cu.cuDeviceGet(&d, 1), "cuDeviceGet"), must(cu.cuCtxSetCurrent(contexts[1]), "cuCtxSetCurrent");
+  must(cu.cuDeviceGetDevResource(d, resource, 1), "cuDeviceGetDevResource"), must(cu.cuDevResourceGenerateDesc(&what, resource, 1), "cuDevResourceGenerateDesc");
+  must(cu.cuGreenCtxCreate(&green, what, d, 1), "cuGreenCtxCreate"), must(cu.cuCtxFromGreenCtx(&context, green), "cuCtxFromGreenCtx");
+  must(cu.cuGreenCtxStreamCreate(&s, green, 1, 0), "cuGreenCtxStreamCreate"), must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  if (pthread_create(&t, NULL, gives, &(given){contexts[1], s, micros})) exit(1);
+  pthread_join(t, NULL);
+  usleep(50000); /* the turn is given back, and the green context is this thread's still */
+  must(cu.cuMemAllocAsync(&p, MIB, s), "cuMemAllocAsync"), must(cu.cuCtxSetCurrent(contexts[0]), "cuCtxSetCurrent");
+  printf("the first has %ld", used());
+  must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent, which the library has not kept");
+  printf(", the second %ld\n", used());
+}
+
+static void *ends_one(void *context) {
+  must(cu.cuCtxDestroy(context), "cuCtxDestroy");
+  return NULL;
+}
+
+/* apart_ends ends a context on the first card while a kernel there waits for one on the second. */
+static void apart_ends(void) {
+  void *contexts[MOST_CARDS], *other;
+  uint64_t word;
+  int d;
+  pthread_t t;
+  if (shows(contexts) < 2) exit(1);
+  must(cu.cuDeviceGet(&d, 0), "cuDeviceGet"), must(cu.cuCtxSetCurrent(contexts[1]), "cuCtxSetCurrent");
+  must(cu.cuMemAllocManaged(&word, MIB, 1), "cuMemAllocManaged");
+  must(cu.cuCtxCreate(&other, 0, d), "cuCtxCreate"), must(launch(function("wait"), 256, &word), "cuLaunchKernel");
+  if (pthread_create(&t, NULL, ends_one, other)) exit(1);
+  usleep(100000);
+  must(cu.cuCtxSetCurrent(contexts[1]), "cuCtxSetCurrent");
+  must(launch(function("add"), 256, &word), "cuLaunchKernel"), must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+  pthread_join(t, NULL);
+  printf("ended\n");
+}
+
 static void *on_first(void *context) {
   uint64_t none = 0;
   must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
@@ -641,6 +699,8 @@ int main(int argc, char **argv) {
   if (!strcmp(what, "cards")) return cards(number), usleep(50000), 0; /* turns are given back */
   if (!strcmp(what, "apart")) return apart(), 0;
   if (!strcmp(what, "gang")) return gang(number), 0;
+  if (!strcmp(what, "lends")) return lends(number), usleep(50000), 0;
+  if (!strcmp(what, "apart-ends")) return apart_ends(), 0;
   if (!strcmp(what, "shows")) return shows((void *[MOST_CARDS]){0}), 0;
   int n, device;
   void *context;

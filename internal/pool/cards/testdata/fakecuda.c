@@ -53,6 +53,8 @@ typedef struct context {
   unsigned flags;
   struct context *under; /* of a green one: the primary */
   unsigned age;          /* how many green ones had this place before */
+  pthread_t by;          /* of a green one: the thread that has it, */
+  int times;             /* so often; no other may */
 } context;
 typedef struct {
   const char *name;
@@ -159,7 +161,7 @@ static struct queue {
 } queues[CARDS];
 static memory *memories;
 static object *objects;
-static context primary[CARDS] = {{{NULL, CONTEXT}, 0, 0, 0, NULL, 0}, {{NULL, CONTEXT}, 1, 0, 0, NULL, 0}};
+static context primary[CARDS] = {{.o = {NULL, CONTEXT}, .card = 0}, {.o = {NULL, CONTEXT}, .card = 1}};
 static bool begun, blocking;
 static int failed; /* for good */
 static _Thread_local context *stack[DEPTH];
@@ -525,17 +527,34 @@ int cuCtxGetDevice(int *d) {
     if (shown[i] == now->card) *d = i;
   return !now ? BAD_CONTEXT : d ? OK : INVALID;
 }
-int cuCtxSetCurrent(context *c) {
-  if (c && !is(c, CONTEXT)) return BAD_CONTEXT;
-  if (depth) depth--;
-  if (c) stack[depth++] = c;
-  return OK;
+/* A green context is current to one thread at a time. */
+static bool enter(context *c) {
+  pthread_mutex_lock(&lock);
+  bool may = !c->under || !c->times || pthread_equal(c->by, pthread_self());
+  if (may) c->by = pthread_self(), c->times++;
+  pthread_mutex_unlock(&lock);
+  return may && (stack[depth++] = c);
 }
-int cuCtxPushCurrent_v2(context *c) { return !is(c, CONTEXT) || depth == DEPTH ? BAD_CONTEXT : (stack[depth++] = c, OK); }
+static context *leave(void) {
+  context *c = stack[--depth];
+  pthread_mutex_lock(&lock);
+  c->times--;
+  pthread_mutex_unlock(&lock);
+  return c;
+}
+int cuCtxSetCurrent(context *c) {
+  context *was = depth ? now : NULL;
+  if (c && !is(c, CONTEXT)) return BAD_CONTEXT;
+  if (was) leave();
+  if (!c || enter(c)) return OK;
+  if (was) enter(was);
+  return BAD_CONTEXT;
+}
+int cuCtxPushCurrent_v2(context *c) { return !is(c, CONTEXT) || depth == DEPTH || !enter(c) ? BAD_CONTEXT : OK; }
 int cuCtxPopCurrent_v2(context **c) {
   if (!depth) return BAD_CONTEXT;
-  depth--;
-  if (c) *c = stack[depth];
+  context *was = leave();
+  if (c) *c = was;
   return OK;
 }
 int cuCtxCreate_v2(context **c, unsigned flags, int d) {
@@ -582,7 +601,7 @@ int cuCtxSynchronize(void) { return !begun ? UNINITIALIZED : now ? now_done(OK) 
 int cuCtxDestroy_v2(context *c) {
   if (!is(c, CONTEXT)) return BAD_CONTEXT;
   all_done(), drop(c, NULL);
-  if (now == c) depth--;
+  if (now == c) leave();
   return end_object(c, CONTEXT), OK;
 }
 static int release(int card) { return !primary[card].uses ? BAD_CONTEXT : --primary[card].uses ? OK : (all_done(), drop(primary + card, NULL), OK); }
@@ -610,8 +629,8 @@ int cuGreenCtxCreate(green **to, void *what, int d, unsigned flags) {
 int cuCtxFromGreenCtx(context **c, green *g) { return !is(g, GREEN) ? BAD_HANDLE : c ? (*c = g->is, OK) : INVALID; }
 int cuGreenCtxDestroy(green *g) {
   if (!is(g, GREEN)) return BAD_HANDLE;
-  if (now == g->is) depth--;
-  all_done(), last_green = g, g->is->age++;
+  if (now == g->is) leave();
+  all_done(), last_green = g, g->is->age++, g->is->times = 0;
   end_object(g->is, CONTEXT), end_object(g, GREEN);
   return release(g->is->card);
 }
