@@ -106,6 +106,9 @@ func TestCUDACards(t *testing.T) {
 	if out, err := w.run("--slice", held.SliceId, "--remote", "--", w.far, "fill"); err == nil || !strings.Contains(out, "several cards, here 2, on their node's machine only") {
 		t.Errorf("by workers: %v: %s", err, out)
 	}
+	if out, err := w.run("--slice", held.SliceId, "--into", w.dir+"/into"); err == nil || !strings.Contains(out, "--slice has 2 cards: a worker computes") {
+		t.Errorf("for programs of others: %v: %s", err, out)
+	}
 	h := w.talk("--slice", held.SliceId, "--", w.near, "dlsym", "hold", "10")
 	h.expect("", "holds 0")
 	_, err = w.bench.API.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: held.CardSliceIds[1]})

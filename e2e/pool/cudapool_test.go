@@ -336,7 +336,6 @@ func (w *cudaWorld) refuses(n *poolv1.PoolNode) {
 		{"yk_wrong", []string{"--platform", "--api", "cuda"}, "error"},
 		{key.Secret, []string{"--platform", "--api", "cuda"}, "may use no group"},
 		{"", []string{"--platform", "--api", "cuda", "--compute", "91"}, "exceeds the quota of group g"},
-		{"", []string{"--platform", "--api", "cuda", "--cards", "2"}, "cards: must be 1"},
 		{"", []string{"--platform", "--api", "metal"}, "--api must be opencl or cuda"},
 		{"", []string{"--node", at, "--group", "g", "--key-file", filepath.Join(w.dir, "key"), "--api", "cuda"}, "ticket"},
 	} {
