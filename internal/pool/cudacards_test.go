@@ -5,6 +5,8 @@ package pool_test
 import (
 	"fmt"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -147,5 +149,69 @@ func TestCUDACardsApart(t *testing.T) {
 			t.Error(got)
 		}
 		_ = g.cmd.Wait()
+	}
+}
+
+// TestCUDASanitized: the library reads and writes nothing that is not its own, does nothing
+// that C leaves open, and its threads do not race, with one card and with several.
+func TestCUDASanitized(t *testing.T) {
+	t.Parallel()
+	n := startCUDA(t)
+	for check, runtime := range map[string]string{"address,undefined": "libasan.so", "thread": "libtsan.so"} {
+		t.Run(check, func(t *testing.T) {
+			dir := t.TempDir()
+			gcc := func(args ...string) string {
+				t.Helper()
+				out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput()
+				if err != nil && strings.Contains(string(out), "san") {
+					t.Skipf("SKIPPED: gcc has not what checks %s: %s", check, out)
+				} else if err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				return strings.TrimSpace(string(out))
+			}
+			checked := []string{"-std=gnu11", "-O1", "-g", "-fsanitize=" + check, "-fno-sanitize-recover=all", "-pthread"}
+			sources, err := filepath.Glob("../../shim/cuda/*.c")
+			if err != nil {
+				t.Fatal(err)
+			}
+			hook := slices.IndexFunc(sources, func(s string) bool { return strings.HasSuffix(s, "/hook.c") }) // what checks calls its dlsym before it begins
+			gcc("-std=gnu11", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-DDEFINES_DLOPEN", "-c", "-o", dir+"/hook.o", sources[hook])
+			gcc(slices.Concat(checked, []string{"-fPIC", "-shared", "-fvisibility=hidden", "-DDEFINES_DLOPEN", "-o", dir + "/library.so", dir + "/hook.o"}, slices.Delete(sources, hook, hook+1), []string{"../../shim/src/own.c", "../../shim/src/sha256.c", "-ldl"})...)
+			gcc(slices.Concat(checked, []string{"-o", dir + "/program", "../../shim/test/cuda.c", "-L" + n.driver, "-l:libcuda.so.1", "-ldl"})...)
+			preload := "LD_PRELOAD=" + gcc("-print-file-name="+runtime) + ":" + dir + "/library.so"
+			sanitized := func(cmd *exec.Cmd) *exec.Cmd {
+				cmd.Path = dir + "/program"
+				cmd.Env = append(cmd.Env, preload, "ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1:die_after_fork=0")
+				return cmd
+			}
+			one, share := n.share(t, pool.Spec{Device: "cuda-0", Compute: 20, Memory: 60 * mib})
+			tasks, cards := n.cards(t, pool.Spec{Device: "cuda-0", Compute: 30, Memory: 60 * mib}, pool.Spec{Device: "cuda-1", Compute: 30, Memory: 60 * mib})
+			beside := hold(t, sanitized(share("proc", "rate", "500", "4"))) // who wants a card, too
+			if got := beside.line(t); got != "ready" {
+				t.Fatal(got)
+			}
+			if _, err := beside.in.Write([]byte("g")); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range []string{"cards 2000", "lends 3000", "apart", "apart-ends", "shows"} {
+				if out, err := sanitized(cards(append([]string{"proc"}, strings.Fields(args)...)...)).CombinedOutput(); err != nil {
+					t.Errorf("%s: %v: %s", args, err, out)
+				}
+			}
+			if got := beside.line(t); !strings.HasPrefix(got, "did ") || beside.cmd.Wait() != nil {
+				t.Errorf("beside them: %q", got)
+			}
+			for _, args := range []string{"kinds", "fill", "greens 2000 1", "contexts", "canceled", "forks", "pools", "imports", "add 5"} {
+				if out, err := sanitized(share(append([]string{"linked"}, strings.Fields(args)...)...)).CombinedOutput(); err != nil {
+					t.Errorf("%s: %v: %s", args, err, out)
+				}
+			}
+			for _, k := range append(tasks, one) {
+				if err := dial(t, n.unix).Stop(k.ID); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }

@@ -437,7 +437,8 @@ static void lends(uint64_t micros) {
   must(cu.cuDeviceGetDevResource(d, resource, 1), "cuDeviceGetDevResource"), must(cu.cuDevResourceGenerateDesc(&what, resource, 1), "cuDevResourceGenerateDesc");
   must(cu.cuGreenCtxCreate(&green, what, d, 1), "cuGreenCtxCreate"), must(cu.cuCtxFromGreenCtx(&context, green), "cuCtxFromGreenCtx");
   must(cu.cuGreenCtxStreamCreate(&s, green, 1, 0), "cuGreenCtxStreamCreate"), must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
-  if (pthread_create(&t, NULL, gives, &(given){contexts[1], s, micros})) exit(1);
+  given to = {contexts[1], s, micros};
+  if (pthread_create(&t, NULL, gives, &to)) exit(1);
   pthread_join(t, NULL);
   usleep(50000); /* the turn is given back, and the green context is this thread's still */
   must(cu.cuMemAllocAsync(&p, MIB, s), "cuMemAllocAsync"), must(cu.cuCtxSetCurrent(contexts[0]), "cuCtxSetCurrent");
