@@ -20,6 +20,9 @@ const (
 	// patience is how long a device waits for a task whose turn is over: a
 	// kernel that never ends must not stop the others, who then compute beside it.
 	patience = time.Second
+	// haste is that for a program that waits for another device meanwhile, whose kernel
+	// may wait for one there; who has that device may wait for this one.
+	haste = 20 * time.Millisecond
 	// longestLoad is how long a turn waits for its memory while others want the device:
 	// those who are to give it back have half of that.
 	longestLoad = time.Minute
@@ -35,6 +38,7 @@ type user struct {
 	weighted func() bool  // the share is of what others leave, not a limit
 	say      func(what byte, d time.Duration)
 	account  *account
+	gang     *gang // of programs that have several devices; nil: it has one
 
 	wants bool
 	since time.Time     // of the turn it has
@@ -45,6 +49,19 @@ type user struct {
 	most  time.Duration // that it may wait so; 0: as long as [longestLoad]
 	away  bool          // others had the device while there was more memory than that has
 	told  bool          // it was told so, for the turn it has, and has not said yet that it fetches
+}
+
+// gang is what programs have in common that use several devices together.
+type gang struct {
+	waits atomic.Int64 // turns of any of them that they wait for
+}
+
+// want notes whether a user waits for a turn. The caller has the arbiter's lock.
+func (u *user) want(is bool) {
+	if u.gang != nil && u.wants != is {
+		u.gang.waits.Add(map[bool]int64{true: 1, false: -1}[is])
+	}
+	u.wants = is
 }
 
 // limited says whether it has no more than its share, though nobody else wants the device.
@@ -101,6 +118,7 @@ func (a *arbiter) remove(u *user) {
 	for i, x := range a.users {
 		if x == u {
 			a.users = append(a.users[:i], a.users[i+1:]...)
+			u.want(false)
 			break
 		}
 	}
@@ -120,7 +138,7 @@ func (a *arbiter) remove(u *user) {
 func (a *arbiter) want(u *user) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	u.wants = true
+	u.want(true)
 	away := u.account.virtual == 0 || a.now().Sub(u.account.active) > savings // or it begins
 	u.account.active = a.now()
 	least, leastLimited := math.Inf(1), math.Inf(1)
@@ -156,7 +174,8 @@ func (a *arbiter) done(u *user, used time.Duration, more bool) {
 		return // a worker that says so without a turn
 	}
 	a.charge(u, min(max(used, a.beyond(u)), a.now().Sub(u.since)))
-	u.over, u.wants = false, more
+	u.want(more)
+	u.over = false
 	if a.holder == u {
 		a.holder = nil
 	}
@@ -268,11 +287,11 @@ func (a *arbiter) next() {
 		case h.asked.IsZero():
 			h.asked = now
 			h.say('Y', 0)
-			a.timer.Reset(patience)
-		case now.Sub(h.asked) >= patience:
+			a.timer.Reset(h.looked(patience))
+		case now.Sub(h.asked) >= patience, now.Sub(h.asked) >= haste && a.elsewhere(h):
 			h.over, a.holder = true, nil
 		default:
-			a.timer.Reset(patience - now.Sub(h.asked))
+			a.timer.Reset(h.looked(patience - now.Sub(h.asked)))
 		}
 		if a.holder != nil {
 			return
@@ -290,6 +309,30 @@ func (a *arbiter) next() {
 			return
 		}
 	}
+}
+
+// looked is after how long it is looked again whether a user has given the device back, for
+// which there is so much time.
+func (u *user) looked(left time.Duration) time.Duration {
+	if u.gang == nil {
+		return left
+	}
+	return min(left, haste)
+}
+
+// elsewhere reports whether the programs of a user's gang wait for other devices. The caller
+// has the lock.
+func (a *arbiter) elsewhere(u *user) bool {
+	if u.gang == nil {
+		return false
+	}
+	here := int64(0)
+	for _, x := range a.users {
+		if x.gang == u.gang && x.wants {
+			here++
+		}
+	}
+	return u.gang.waits.Load() > here
 }
 
 // choose finds who is next. The caller has the lock.
@@ -352,7 +395,8 @@ func (a *arbiter) grant(best *user, wanting int) {
 	if i := slices.Index(a.users, best); i >= 0 { // of a task's programs, those that have waited longer are next
 		a.users = append(slices.Delete(a.users, i, i+1), best)
 	}
-	best.wants, best.since, best.asked, best.least, best.loads, best.told = false, a.now(), time.Time{}, 0, false, false
+	best.want(false)
+	best.since, best.asked, best.least, best.loads, best.told = a.now(), time.Time{}, 0, false, false
 	if a.concurrent.Load() {
 		best.over = true
 	} else {

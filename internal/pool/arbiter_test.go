@@ -544,3 +544,76 @@ func TestComesLater(t *testing.T) {
 		})
 	}
 }
+
+// TestGang: of two programs that each have a device and wait for the other's, as kernels of one
+// do that wait for each other, one soon has both, and then the other; who waits for no other
+// device is given the time that a kernel may take.
+func TestGang(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var saying sync.Mutex
+		said := ""
+		at := [2]*arbiter{newArbiter(), newArbiter()}
+		var users [2][2]*user // program, device
+		var gangs [2]gang
+		for p := range users {
+			for d := range users[p] {
+				users[p][d] = &user{account: &account{}, gang: &gangs[p], share: func() int64 { return 50 }, weighted: func() bool { return true },
+					say: func(what byte, _ time.Duration) {
+						saying.Lock()
+						defer saying.Unlock()
+						said += fmt.Sprintf("%c%d%d ", what, p, d)
+					}}
+				at[d].add(users[p][d])
+			}
+		}
+		heard := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			saying.Lock()
+			defer saying.Unlock()
+			if said != want {
+				t.Errorf("%q, want %q", said, want)
+			}
+			said = ""
+		}
+		both := func(p, d int) { at[d].want(users[p][d]) }
+		both(0, 0)
+		both(1, 1)
+		heard("G00 G11 ")
+		both(0, 1)
+		time.Sleep(turnLength)
+		heard("Y11 ")
+		time.Sleep(patience/2 + haste/4) // program 1 has one device, and waits for none
+		heard("")
+		both(1, 0)
+		time.Sleep(turnLength + 2*haste)
+		heard("Y00 G01 ") // whose kernels end now
+		for d := range at {
+			at[d].done(users[0][d], time.Millisecond, false)
+		}
+		heard("G10 ")
+		if n := gangs[0].waits.Load() + gangs[1].waits.Load(); n != 0 {
+			t.Errorf("nobody waits, and it is said that %d do", n)
+		}
+		// Another process of the program that waits for the same device is no reason.
+		for d := range at {
+			at[d].done(users[1][d], time.Millisecond, false)
+		}
+		beside := &user{account: users[0][0].account, gang: &gangs[0], share: users[0][0].share, weighted: users[0][0].weighted, say: func(byte, time.Duration) {}}
+		at[0].add(beside)
+		both(0, 0)
+		at[0].want(beside)
+		both(1, 0)
+		time.Sleep(patience / 2)
+		heard("G00 Y00 ")
+		at[0].remove(beside)
+		if n := gangs[0].waits.Load(); n != 0 {
+			t.Errorf("who went waits still: %d", n)
+		}
+		time.Sleep(patience)
+		heard("G10 ")
+		at[0].timer.Stop()
+		at[1].timer.Stop()
+	})
+}

@@ -132,9 +132,10 @@ func (n *Node) cudaProgram(conn net.Conn, challenge []byte, id string, mac []byt
 		return errors.New("the task has too many programs")
 	}
 	t.workers[slot] = &proc{outside: p}
+	g := n.joinGang(p.pid, t)
 	n.mu.Unlock()
 	u.t, u.holder, u.own, u.card = t, h, between.NewMemory(t.mapped, slot), between.NewMemory(t.device.card.mapped, h.slot)
-	u.user = &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted }, say: u.say}
+	u.user = &user{account: &t.account, share: t.compute.Load, weighted: func() bool { return t.Weighted }, say: u.say, gang: g}
 	_ = conn.SetDeadline(time.Time{})
 	known()
 	var told sync.WaitGroup
@@ -152,12 +153,44 @@ func (n *Node) cudaProgram(conn net.Conn, challenge []byte, id string, mac []byt
 	close(u.said)
 	told.Wait()
 	n.mu.Lock()
+	n.leaveGang(p.pid)
 	t.workers[slot] = nil
 	t.memory.Reap(slot)
 	t.free()
 	n.mu.Unlock()
 	n.log.Info("program ended", "task_id", t.ID, "slice_id", t.Slice, "device", t.Device, "error", err)
 	return nil
+}
+
+// ganged is a process of CUDA that is connected.
+type ganged struct {
+	gang  *gang
+	times int
+}
+
+// joinGang counts a process at a task: all that have a task in common, by whatever
+// process, are one gang. The caller has the lock.
+func (n *Node) joinGang(pid int, t *task) *gang {
+	g := n.gangs[pid]
+	if g == nil {
+		if t.gang == nil {
+			t.gang = &gang{}
+		}
+		g = &ganged{gang: t.gang}
+		n.gangs[pid] = g
+	}
+	t.gang = g.gang
+	g.times++
+	return g.gang
+}
+
+// leaveGang takes that back. The caller has the lock.
+func (n *Node) leaveGang(pid int) {
+	if g := n.gangs[pid]; g.times == 1 {
+		delete(n.gangs, pid)
+	} else {
+		g.times--
+	}
 }
 
 // cudaUser is a program of CUDA.
@@ -321,9 +354,11 @@ func (p *outsider) kill() {
 
 // ended waits so long at most for the process to end.
 func (p *outsider) ended(within time.Duration) bool {
-	if p.fd >= 0 {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(within/time.Millisecond))
-		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	for until := time.Now().Add(within); p.fd >= 0; {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(max(time.Until(until), 0)/time.Millisecond))
+		if !errors.Is(err, unix.EINTR) { // as the runtime does at times
+			return n > 0 || err != nil
+		}
 	}
 	const step = 10 * time.Millisecond
 	for ; p.started() == p.at; within -= step {

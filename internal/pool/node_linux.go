@@ -85,6 +85,7 @@ type Node struct {
 	mu      sync.Mutex // guards what follows
 	devices []*device
 	quotas  map[string]*quota // of groups, by name
+	gangs   map[int]*ganged   // processes of CUDA with the driver, by their numbers
 	tasks   map[string]*task
 	runs    bool // Run has begun
 	closed  bool
@@ -122,6 +123,7 @@ type task struct {
 	over    bool // it has ended; its page goes with the last worker
 	memory  *between.Memory
 	account account
+	gang    *gang        // of its programs of CUDA that have the driver; nil: there was none
 	compute atomic.Int64 // as Compute, for the arbiter
 	workers [between.Slots]*proc
 	links   [between.Slots]*link
@@ -174,7 +176,7 @@ func newNode(cfg NodeConfig, h *handover, log *slog.Logger) (*Node, error) {
 	if cfg.Memory < 0 || cfg.Memory%mib != 0 {
 		return nil, fault.New(fault.Invalid, "memory: %d bytes are not a number of MiB", cfg.Memory)
 	}
-	n := &Node{cfg: cfg, quotas: quotas(cfg.Groups), log: log.With("component", "pool"), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}, holders: map[net.Conn]*task{}, back: os.Getenv(backEnv)}
+	n := &Node{cfg: cfg, quotas: quotas(cfg.Groups), log: log.With("component", "pool"), tasks: map[string]*task{}, arriving: map[string]*task{}, departed: map[*task]bool{}, moved: map[string]departure{}, holders: map[net.Conn]*task{}, gangs: map[int]*ganged{}, back: os.Getenv(backEnv)}
 	_ = os.Unsetenv(backEnv)
 	if h != nil && h.Format != HandoverFormat {
 		return nil, fault.New(fault.Invalid, "a pool node hands over in form %d, and this program takes form %d", h.Format, HandoverFormat)
