@@ -15,7 +15,6 @@
 #include "cuda.h"
 #include "../src/own.h"
 #include "../src/pool.h"
-#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -160,7 +159,7 @@ __attribute__((constructor)) void yc_start(void) {
   pthread_once(&once, first);
 }
 
-/* Until go as often, the thread is not canceled: it has locks, and what others wait for. */
+/* Until yc_go as often, the thread is not canceled: it has locks, and what others wait for. */
 static _Thread_local struct {
   int depth, before;
 } stays;
@@ -444,9 +443,10 @@ yc_card *yc_at(int i) { return i >= 0 && i < cards_n ? cards + i : NULL; }
 /* yc_device is a card's number as the driver counts, wherever the program's environment
  * has it put the card; -1: it has none, or has not started. */
 CUdevice yc_device(yc_card *c) {
-  CUdevice d = __atomic_load_n(&c->device, __ATOMIC_ACQUIRE);
-  if (d < 0 && c->connected && !cu.byBus(&d, c->bus)) __atomic_store_n(&c->device, d, __ATOMIC_RELEASE);
-  return d;
+  CUdevice d = __atomic_load_n(&c->device, __ATOMIC_ACQUIRE), found;
+  if (d >= 0 || !c->connected || cu.byBus(&found, c->bus)) return d;
+  __atomic_store_n(&c->device, found, __ATOMIC_RELEASE);
+  return found;
 }
 
 yc_card *yc_of_device(CUdevice d) {
