@@ -54,15 +54,15 @@ const (
 
 // listCUDA asks a process of its own: the driver may end it, or hang. One that has to
 // wake its cards takes a second or more for each.
-func listCUDA(dir, program, folder string) ([]cards.CUDA, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), listsWithin)
+func listCUDA(ctx context.Context, dir, program, folder string) ([]cards.CUDA, error) {
+	ctx, cancel := context.WithTimeout(ctx, listsWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "cuda", folder)
 	cmd.Env, cmd.WaitDelay = workerEnv(dir, nodes), time.Second
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	if ctx.Err() != nil {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, fmt.Errorf("the driver of CUDA did not answer in %s", listsWithin)
 	}
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // as in list

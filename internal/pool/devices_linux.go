@@ -46,8 +46,8 @@ func Look(libraries string) (int, error) {
 	if err := makeCaches(dir); err != nil {
 		return 0, err
 	}
-	found, err := list(dir, program)
-	cuda, e := listCUDA(dir, program, libraries)
+	found, err := list(context.Background(), dir, program)
+	cuda, e := listCUDA(context.Background(), dir, program, libraries)
 	if len(cuda) > 0 {
 		err = nil // as the node does
 	}
@@ -58,8 +58,8 @@ func Look(libraries string) (int, error) {
 const listsWithin = time.Minute
 
 // list asks a process of its own: a vendor's library may end it, or hang.
-func list(dir, program string) (found []between.Device, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), listsWithin)
+func list(ctx context.Context, dir, program string) (found []between.Device, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listsWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "list")
 	cmd.Env, cmd.WaitDelay = workerEnv(dir, nodes), time.Second
@@ -72,7 +72,7 @@ func list(dir, program string) (found []between.Device, err error) {
 	if err == nil {
 		err = json.Unmarshal(out, &found)
 	}
-	if ctx.Err() != nil {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, fault.New(fault.Unavailable, "the devices of this machine cannot be listed: a vendor's library did not answer in %s", listsWithin)
 	}
 	if err != nil {
@@ -89,12 +89,15 @@ func (n *Node) Libraries() string { return n.cfg.Libraries }
 func (n *Node) Rescan() error {
 	n.looks.Lock()
 	defer n.looks.Unlock()
-	found, err := list(n.cfg.Dir, n.program)
+	found, err := list(n.stopping, n.cfg.Dir, n.program)
 	all := make([]Device, 0, len(found))
 	for _, f := range found {
 		all = append(all, Device{API: OpenCL, Model: f.Model, Vendor: f.Vendor, Driver: f.Driver, Version: f.Version, Type: f.Type, Units: f.Units, Memory: f.Memory, Bus: f.Bus, UUID: f.UUID})
 	}
-	cuda, e := listCUDA(n.cfg.Dir, n.program, n.cfg.Libraries)
+	cuda, e := listCUDA(n.stopping, n.cfg.Dir, n.program, n.cfg.Libraries)
+	if n.stopping.Err() != nil { // nobody waits for what drivers say
+		return fault.New(fault.Canceled, "the pool node stops")
+	}
 	failed := ""
 	if e != nil {
 		failed = CUDA

@@ -118,10 +118,10 @@ func TestDriverLeavesSomething(t *testing.T) {
 		}
 	})
 	began := time.Now()
-	if _, err := list(dir, program); err != nil {
+	if _, err := list(t.Context(), dir, program); err != nil {
 		t.Errorf("devices of OpenCL: %v", err)
 	}
-	if _, err := listCUDA(dir, program, ""); err != nil && strings.Contains(err.Error(), "WaitDelay") {
+	if _, err := listCUDA(t.Context(), dir, program, ""); err != nil && strings.Contains(err.Error(), "WaitDelay") {
 		t.Errorf("devices of CUDA: %v", err)
 	}
 	if took := time.Since(began); took > cardsWithin {
@@ -139,7 +139,7 @@ func TestDriverWakes(t *testing.T) {
 	if err := put(program, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := listCUDA(dir, program, ""); err != nil || len(found) != 1 || found[0].UUID != "GPU-1" {
+	if found, err := listCUDA(t.Context(), dir, program, ""); err != nil || len(found) != 1 || found[0].UUID != "GPU-1" {
 		t.Errorf("it has %+v, %v", found, err)
 	}
 }
