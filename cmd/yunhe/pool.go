@@ -332,12 +332,17 @@ func (c *cli) poolRun(ctx context.Context, at *poolAt, spec pool.Spec, devices [
 	case n == 0:
 		devices = []string{""}
 	}
-	var tasks []*agent.Task
-	defer func() { leave(tasks) }()
 	for i, d := range devices {
+		if d == "" && len(devices) > 1 {
+			return usagef("--device names no device: each is named where there are several")
+		}
 		if slices.Contains(devices[:i], d) {
 			return usagef("--device names %s twice", d)
 		}
+	}
+	var tasks []*agent.Task
+	defer func() { leave(tasks) }()
+	for _, d := range devices {
 		spec.Device = d
 		t, err := c.shareOf(ctx, at, spec)
 		if err != nil {
@@ -380,8 +385,10 @@ func apiFlag(cmd *cobra.Command, spec *pool.Spec) {
 
 // platformRun is poolRun on a slice of the platform's pool.
 func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, remote bool, args []string) error {
-	if remote && spec.API == pool.CUDA && s.cards > 1 {
-		return usagef("--cards must be 1 beside --remote: a worker computes for the program, which finds one device of CUDA, got %d", s.cards)
+	if remote {
+		if err := oneCard("--remote", spec.API, int(s.cards)); err != nil {
+			return err
+		}
 	}
 	a, err := c.api()
 	if err != nil {

@@ -35,8 +35,8 @@ import (
 // shareInto has slices for programs that others start: what these need is put
 // into a folder. It returns when the slices end, or ctx does.
 func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir string) error {
-	if spec.API == pool.CUDA && s.cards > 1 {
-		return usagef("--cards must be 1 beside --into and --api cuda: a worker computes for those programs, which find one device, got %d", s.cards)
+	if err := oneCard("--into", spec.API, int(s.cards)); err != nil {
+		return err
 	}
 	put, err := c.prepare(dir)
 	if err != nil {
@@ -53,8 +53,8 @@ func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir 
 	for _, t := range tasks {
 		defer t.Client.Close()
 	}
-	if tasks[0].API == pool.CUDA && len(tasks) > 1 { // a slice that is held
-		return usagef("--slice has %d cards: a worker computes for programs of CUDA beside --into, which find one device", len(tasks))
+	if err := oneCard("--into", tasks[0].API, len(tasks)); err != nil { // those of a slice that is held
+		return err
 	}
 	file, err := put(tasks)
 	if err != nil {

@@ -21,6 +21,15 @@ import (
 	"yunhe.dev/yunhe/internal/pools/agent"
 )
 
+// oneCard refuses a program of CUDA several cards where a worker computes for it, as how
+// has it.
+func oneCard(how, api string, cards int) error {
+	if api != pool.CUDA || cards < 2 {
+		return nil
+	}
+	return usagef("a program of CUDA has several cards, here %d, on their node's machine only: with %s a worker computes for it, and it finds one device", cards, how)
+}
+
 // cudaEnv is what the program of tasks needs whose devices are those of CUDA; others
 // need nothing of it. On the node's machine that is a library before the driver, and
 // the devices as the driver's only ones; on others, or if remote says so, the library
@@ -29,9 +38,14 @@ func (c *cli) cudaEnv(tasks []*agent.Task, remote bool) ([]string, error) {
 	if tasks[0].API != pool.CUDA {
 		return nil, nil
 	}
-	remote = remote || slices.ContainsFunc(tasks, func(t *agent.Task) bool { return !strings.HasPrefix(t.At, "unix:") })
-	if remote && len(tasks) > 1 {
-		return nil, usagef("a program of CUDA has several cards, here %d, on their node's machine only, where it may open the node's Unix socket, and without --remote", len(tasks))
+	how := "--remote"
+	if !remote && slices.ContainsFunc(tasks, func(t *agent.Task) bool { return !strings.HasPrefix(t.At, "unix:") }) {
+		remote, how = true, "a node whose Unix socket the program cannot open"
+	}
+	if remote {
+		if err := oneCard(how, tasks[0].API, len(tasks)); err != nil {
+			return nil, err
+		}
 	}
 	folder, err := pool.LibraryFolder(c.env)
 	if err != nil {

@@ -314,14 +314,14 @@ func (b *bench) both(flags string, args ...string) *exec.Cmd {
 	b.t.Helper()
 	var cards []string
 	for _, d := range b.devices() {
-		if d.API == "cuda" && len(cards) < 4 {
-			cards = append(cards, "--device", d.ID)
+		if d.API == "cuda" {
+			cards = append(cards, d.ID)
 		}
 	}
-	if len(cards) < 4 {
+	if len(cards) < 2 {
 		b.t.Skip("SKIPPED: the driver of CUDA shows one card")
 	}
-	return b.command(slices.Concat([]string{"pool", "run"}, cards, strings.Fields(flags), []string{"--"}, args)...)
+	return b.command(slices.Concat([]string{"pool", "run", "--device", cards[0], "--device", cards[1]}, strings.Fields(flags), []string{"--"}, args)...)
 }
 
 // TestCards: a program with shares of two cards has of each what it was given, computes

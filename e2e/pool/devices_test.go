@@ -19,18 +19,14 @@ func TestDevices(t *testing.T) {
 	if _, err := os.Stat(yunhe); err != nil {
 		t.Skip("SKIPPED: bin/yunhe is not built")
 	}
-	w := &world{t: t, dir: t.TempDir()}
-	driver := cardstest.Build(t, "cuda")
-	program := filepath.Join(w.dir, "cuda")
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-O2", "-o", program, "../../shim/test/cuda.c", "-L"+driver, "-l:libcuda.so.1", "-ldl", "-pthread").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	w := &cudaWorld{world: &world{t: t, dir: t.TempDir()}, driver: cardstest.Build(t, "cuda")}
+	program, driver := w.compile("../../shim/test/cuda.c"), w.driver
 	sock, err := os.MkdirTemp("", "yp") // a socket's path is short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(sock) })
 	at := "unix:" + sock + "/s"
 	node := exec.Command(yunhe, "pool", "node", "--data", filepath.Join(w.dir, "node"), "--listen", at, "--libraries", driver)
-	node.Env = append(os.Environ(), "OCL_ICD_VENDORS="+w.vendors("pocl", "pocl.icd"), "POCL_DEVICES=pthread pthread") // it shows two
+	node.Env = append(os.Environ(), "OCL_ICD_VENDORS="+w.world.vendors("pocl", "pocl.icd"), "POCL_DEVICES=pthread pthread") // it shows two
 	w.serve(node, regexp.MustCompile("pool node listens"))
 	run := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), yunhe, append([]string{"pool"}, args...)...)
@@ -49,6 +45,7 @@ func TestDevices(t *testing.T) {
 		{[]string{"cuda-1", "cuda-0"}, []string{program, "proc", "cards", "1000"}, "0000:65:00.0 0000:17:00.0, then 101\ncard 0 has 37 MiB, 36 of 37 free", false},
 		{[]string{"cuda-1"}, []string{program, "proc", "shows"}, "0000:65:00.0, then 101\n", false},
 		{[]string{"cuda-1", "cuda-1"}, []string{program, "proc", "shows"}, "error: --device names cuda-1 twice\n", true},
+		{[]string{"cuda-1", ""}, []string{program, "proc", "shows"}, "error: --device names no device", true},
 		{[]string{"cuda-1", "cuda-7"}, []string{program, "proc", "shows"}, `error: there is no device "cuda-7"`, true},
 		{[]string{"cuda-1", "opencl-0"}, []string{program, "proc", "shows"}, "error: --device names cuda-1 of cuda and opencl-0 of opencl: a program has those of one", true},
 		{strings.Fields(strings.Repeat("cuda-1 ", 17)), []string{program, "proc", "shows"}, "error: --device must be given at most 16 times, got 17", true},

@@ -38,7 +38,7 @@ type user struct {
 	weighted func() bool  // the share is of what others leave, not a limit
 	say      func(what byte, d time.Duration)
 	account  *account
-	gang     *gang // of programs that have several devices; nil: it has one
+	gang     *gang // of a program of CUDA with the driver in it, which may have several devices; nil: it has one
 
 	wants bool
 	since time.Time     // of the turn it has

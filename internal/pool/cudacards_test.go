@@ -120,7 +120,7 @@ func TestCUDACardsApart(t *testing.T) {
 	specs := []pool.Spec{{Device: "cuda-0", Compute: 30, Memory: 37 * mib}, {Device: "cuda-1", Compute: 30, Memory: 37 * mib}}
 	_, run := n.cards(t, specs...)
 	_, neighbor := n.share(t, pool.Spec{Device: "cuda-0", Compute: 30, Memory: mib})
-	long := hold(t, neighbor("proc", "long", "600000"))
+	long := hold(t, neighbor("proc", "long", "2000000"))
 	if got := long.line(t); got != "began" {
 		t.Fatal(got)
 	}

@@ -33,10 +33,8 @@ import (
 
 // NodeConfig is how a node is started.
 type NodeConfig struct {
-	Dir  string // for the worker's program; the node's own
-	Lock *Lock  // of Dir, which stays the caller's; nil: it is taken until the node ends
-
-	looksAgain time.Duration    // in place of [looksAgain], in tests
+	Dir        string           // for the worker's program; the node's own
+	Lock       *Lock            // of Dir, which stays the caller's; nil: it is taken until the node ends
 	Listen     []string         // addresses
 	Groups     []Group          // none: who may open the Unix socket may use the node
 	Overcommit int64            // percent of a device's time that tasks may have together; 0: 100
@@ -49,6 +47,8 @@ type NodeConfig struct {
 	Cache      int64            // bytes of compiled programs that are kept; 0: all
 	Member     *Member          // nil: it belongs to no platform
 	Encryption bool             // what is said over TCP is encrypted
+
+	looksAgain time.Duration // in place of the constant, in tests
 }
 
 // Node lends this machine's devices.

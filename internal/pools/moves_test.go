@@ -30,6 +30,10 @@ func TestMove(t *testing.T) {
 		one, two := w.node("n1", "A"), w.node("n2", "A", "B")
 		x := w.ask(pools.Request{Compute: 60, Node: "n1"})
 		one.runs(x.ID)
+		two.runs("slice_of_before")
+		_, err := w.Move(w.ann, x.ID, "n2", "", 0)
+		wantKind(t, err, fault.Conflict, "still ends what was taken back")
+		two.runs()
 		for range 2 {
 			got, err := w.Move(w.ann, x.ID, "n2", "", 0)
 			must(t, err)
@@ -40,7 +44,7 @@ func TestMove(t *testing.T) {
 		if _, a, err := w.Await(w.ann, x.ID, 0); err != nil || a != nil {
 			t.Errorf("while it moves there is a ticket: %v, %v", a, err)
 		}
-		_, err := w.Resize(w.ann, x.ID, 70, 0)
+		_, err = w.Resize(w.ann, x.ID, 70, 0)
 		wantKind(t, err, fault.Conflict, "is being moved")
 		_, err = w.Move(w.ann, x.ID, "n1", "d0", 0)
 		wantKind(t, err, fault.Conflict, "is being moved to n2/d0")

@@ -470,10 +470,13 @@ static void apart_ends(void) {
   printf("ended\n");
 }
 
+static pthread_barrier_t asks;
+
 static void *on_first(void *context) {
   uint64_t none = 0;
   must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
   printf("asks\n");
+  pthread_barrier_wait(&asks);
   must(launch(function("spin"), 256, &none), "cuLaunchKernel"), must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
   printf("first\n");
   return NULL;
@@ -485,9 +488,10 @@ static void apart(void) {
   uint64_t none = 0;
   pthread_t t;
   shows(contexts);
-  if (pthread_create(&t, NULL, on_first, contexts[0])) exit(1);
+  if (pthread_barrier_init(&asks, NULL, 2) || pthread_create(&t, NULL, on_first, contexts[0])) exit(1);
   must(cu.cuCtxSetCurrent(contexts[1]), "cuCtxSetCurrent");
-  usleep(100000);
+  pthread_barrier_wait(&asks);
+  usleep(100000); /* until it has asked for its turn, or else it is shown less */
   must(launch(function("spin"), 256, &none), "cuLaunchKernel"), must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
   printf("second\n");
   pthread_join(t, NULL);
