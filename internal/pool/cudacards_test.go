@@ -132,7 +132,7 @@ func TestCUDACardsApart(t *testing.T) {
 		t.Errorf("a context that ends while its card waits for another: %q", got)
 	}
 
-	_, other := n.cards(t, specs...)
+	tasks, other := n.cards(t, specs...)
 	gangs := []*holding{hold(t, run("proc", "gang", "0")), hold(t, other("proc", "gang", "1"))}
 	for _, g := range gangs {
 		if a, b := g.line(t), g.line(t); a != "0000:17:00.0 0000:65:00.0, then 101" || b != "waits" {
@@ -149,6 +149,31 @@ func TestCUDACardsApart(t *testing.T) {
 			t.Error(got)
 		}
 		_ = g.cmd.Wait()
+	}
+
+	// One that is killed while a card computes leaves nothing at either.
+	killed := hold(t, other("proc", "gang", "0"))
+	if a, b := killed.line(t), killed.line(t); b != "waits" {
+		t.Fatal(a, b)
+	}
+	if a, b := n.show(t, tasks[0].ID), n.show(t, tasks[1].ID); a.Programs != 1 || b.Programs != 1 || a.Used != mib {
+		t.Errorf("it has %+v and %+v", a, b)
+	}
+	if err := killed.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = killed.cmd.Wait()
+	for at := time.Now(); ; {
+		a, b := n.show(t, tasks[0].ID), n.show(t, tasks[1].ID)
+		if a.Programs+b.Programs == 0 && a.Used+b.Used == 0 {
+			break
+		}
+		if time.Since(at) > 2*time.Second {
+			t.Fatalf("it was killed, and has %+v and %+v", a, b)
+		}
+	}
+	if got := output(t, other("proc", "shows")); got != "0000:17:00.0 0000:65:00.0, then 101\n" {
+		t.Errorf("after it: %q", got)
 	}
 }
 
