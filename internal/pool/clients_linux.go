@@ -33,13 +33,17 @@ func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, known func(
 	}
 	in := bufio.NewReader(io.LimitReader(talk, 1<<30))
 	out := json.NewEncoder(talk)
-	who, err := n.hello(in, challenge, conn.RemoteAddr().Network())
+	network := conn.RemoteAddr().Network()
+	if conn.LocalAddr().String() == n.shared() {
+		network = "shared"
+	}
+	who, err := n.hello(in, challenge, network)
 	if err != nil {
 		n.log.Warn("client refused", "from", conn.RemoteAddr().String(), "reason", err)
 		_ = out.Encode(reply{Error: err.Error(), Kind: kindName(err)}) // it goes away anyhow
 		return
 	}
-	who.local = beside(conn)
+	who.local = network == "unix" && beside(conn)
 	impatient(conn, missed.Idle+time.Duration(missed.Count)*missed.Interval) // it may not have had the last answer
 	_ = conn.SetReadDeadline(time.Time{})
 	first := reply{}

@@ -449,3 +449,11 @@ func DefaultAddress(dir string) string {
 	}
 	return "unix:" + filepath.Join(abs, "pool.sock")
 }
+
+// SharedFolder is the folder in that of a node of a platform which containers on its
+// machine may be shown, and SharedSocket the socket in it. Anybody may open that; who
+// does is asked for a ticket or a token, and can administer nothing.
+const (
+	SharedFolder = "shared"
+	SharedSocket = SharedFolder + "/pool.sock"
+)

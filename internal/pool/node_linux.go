@@ -60,8 +60,8 @@ type Node struct {
 	makers  *makers
 	lock    *Lock // nil: its process has it by what a program before it left open
 
-	listeners []net.Listener
-	rdma      []string // those of their addresses at which programs may go on over RDMA
+	listeners []net.Listener // the shared socket's among them, if there is one
+	rdma      []string       // those of their addresses at which programs may go on over RDMA
 	work      sync.WaitGroup
 	stopping  context.Context // done when clients are no longer listened to
 	deaf      context.CancelFunc
@@ -255,6 +255,7 @@ func (n *Node) open(h *handover) (err error) {
 		}
 	}
 	if h != nil {
+		n.listenShared() // a program of before had none
 		return nil
 	}
 	if len(n.devices) == 0 {
@@ -293,7 +294,40 @@ func (n *Node) open(h *handover) (err error) {
 			n.rdma = append(n.rdma, l.Addr().String())
 		}
 	}
+	n.listenShared()
 	return nil
+}
+
+// shared is the path of the socket that may be shown to anybody.
+func (n *Node) shared() string { return filepath.Join(n.cfg.Dir, SharedSocket) }
+
+// listenShared opens that, for a node of a platform: others know no tickets. Where it
+// cannot be, programs in containers come over the network.
+func (n *Node) listenShared() {
+	path := n.shared()
+	if n.member == nil || slices.ContainsFunc(n.listeners, func(l net.Listener) bool { return l.Addr().String() == path }) {
+		return
+	}
+	folder := filepath.Dir(path)
+	err := os.MkdirAll(folder, 0o755)
+	if err == nil {
+		err = os.Chmod(folder, 0o755) // whatever the umask is
+	}
+	var l net.Listener
+	if err == nil {
+		_ = os.Remove(path) // of a node that was killed: this one has the folder
+		l, err = net.Listen("unix", path)
+	}
+	if err == nil {
+		if err = os.Chmod(path, 0o666); err != nil {
+			_ = l.Close()
+		}
+	}
+	if err != nil {
+		n.log.Warn("programs in containers reach the pool node over the network only", "error", err)
+		return
+	}
+	n.listeners = append(n.listeners, l)
 }
 
 func (n *Node) closeListeners() {
@@ -307,6 +341,9 @@ func (n *Node) Addresses() []string {
 	var out []string
 	for _, l := range n.listeners {
 		network, at := l.Addr().Network(), l.Addr().String()
+		if at == n.shared() {
+			continue // who is shown it finds it elsewhere
+		}
 		if slices.Contains(n.rdma, at) {
 			network = rdma
 		}

@@ -33,6 +33,7 @@ type Pass struct {
 	Host      string   `json:"host"` // names the node's machine
 	Ticket    string   `json:"ticket"`
 	Key       string   `json:"key"`
+	Socket    string   `json:"socket,omitempty"` // where the node's shared socket is here, by which it is reached then
 }
 
 // SentPass is a pass as the platform sends it to centers.
@@ -83,6 +84,9 @@ func (p Pass) Redeem(ctx context.Context) (client *Client, task Task, token, at 
 
 // order are the addresses that may be reached from here, the best first.
 func (p Pass) order() []string {
+	if p.Socket != "" {
+		return []string{"unix:" + p.Socket}
+	}
 	addresses := slices.DeleteFunc(slices.Clone(p.Addresses), func(a string) bool {
 		path, local := strings.CutPrefix(a, "unix:")
 		if !local {
