@@ -14,6 +14,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"yunhe.dev/yunhe/adapters/gateway/agent"
@@ -44,7 +45,8 @@ func readYAML(path string, into any) error {
 
 func gatewayCommand(c *cli) *cobra.Command {
 	var data, token, center, switches, measured, logLevel, logFormat string
-	var shares []string
+	var shares, poolNodes []string
+	var poolLibraries string
 	cmd := &cobra.Command{
 		Use: "gateway", GroupID: groupServe, Short: "Make this machine a computing center of a platform",
 		Long: `Make this machine a computing center: join a platform, then run what it sends,
@@ -64,6 +66,9 @@ loaded with "yunhe gateway image load".`,
 			defer stop()
 			cfg := agent.Config{Token: token, Shares: shares, Version: buildVersion()}
 			var err error
+			if cfg.PoolNodes, cfg.PoolLibraries, err = poolNodeFlags(poolNodes, poolLibraries); err != nil {
+				return err
+			}
 			if cfg.Program, err = os.Executable(); err != nil {
 				return fault.Wrap(fault.Unavailable, err, "where this program lies is not known")
 			}
@@ -115,10 +120,41 @@ loaded with "yunhe gateway image load".`,
 	f.StringVar(&center, "center", "", "file (YAML) that describes the center; see docs/howto/join-a-center.md")
 	f.StringVar(&switches, "switches", "", "file (YAML) of the center's switches, to be asked by SNMP, mode 0600; see docs/howto/network.md")
 	f.StringSliceVar(&shares, "share", nil, "folder shown read-only to commands: /path or /path=/where")
+	poolNodesFlag(f, &poolNodes, &poolLibraries)
 	f.StringVar(&measured, "measure", agent.MeasureOnce, "measure the machine's speed: once, again, or no")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	cmd.AddCommand(gatewayListCommand(c), gatewayRemoveCommand(c), gatewayCheckCommand(c), gatewayPurgeCommand())
 	cmd.AddCommand(gatewayImageCommand(c), gatewayMeasureCommand(c))
 	return cmd
+}
+
+// poolNodesFlag says which pool nodes runs use beside them.
+func poolNodesFlag(f *pflag.FlagSet, nodes *[]string, libraries *string) {
+	f.StringArrayVar(nodes, "pool-node", nil, "folder (--data) of a pool node on this machine: runs whose shares of the pool are local use it, those for CUDA with the driver in them; may be repeated; see docs/howto/operate-a-pool.md")
+	f.StringVar(libraries, "pool-libraries", "", "folder of the driver of CUDA (libcuda.so.1) that such runs are shown, such as /usr/local/nvidia/lib64 (default: where systems have it)")
+}
+
+// poolNodeFlags checks these, and makes them absolute.
+func poolNodeFlags(nodes []string, libraries string) (folders []string, driver string, err error) {
+	for _, dir := range nodes {
+		abs, err := filepath.Abs(dir)
+		if err == nil {
+			_, err = os.Stat(abs)
+		}
+		if err != nil {
+			return nil, "", fault.Wrap(fault.Invalid, err, "--pool-node: %q is no folder of a pool node", dir)
+		}
+		folders = append(folders, abs)
+	}
+	if libraries == "" {
+		return folders, "", nil
+	}
+	if driver, err = filepath.Abs(libraries); err == nil {
+		_, err = os.Stat(filepath.Join(driver, "libcuda.so.1"))
+	}
+	if err != nil {
+		return nil, "", fault.Wrap(fault.Invalid, err, "--pool-libraries: %q is no folder of the driver of CUDA", libraries)
+	}
+	return folders, driver, nil
 }

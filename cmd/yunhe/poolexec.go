@@ -27,8 +27,9 @@ runs; programs of OpenCL find them as the only ones. --pool takes compute=37 (pe
 and memory=1234MiB, or spec=SPEC, or whole for a whole card; and, where wanted,
 weighted, model=PART, node=NODE, cards=2, across for cards of as many pool nodes,
 affinity=WORD for the card of others with that word or apart=WORD for other cards,
-api=cuda for programs of CUDA (one card), group=GROUP and priority=5. A run waits
-until it has them, and they end with it.`
+api=cuda for programs of CUDA (one card), group=GROUP and priority=5. With local they
+are of the pool node on the run's machine: programs of CUDA have the driver themselves
+there, and several cards. A run waits until it has them, and they end with it.`
 
 // poolFlag reads the value of --pool.
 func poolFlag(text string) (*jobsv1.PoolShares, error) {
@@ -42,7 +43,7 @@ func poolFlag(text string) (*jobsv1.PoolShares, error) {
 			}
 			return n, nil
 		}
-		flag := map[string]*bool{"weighted": &p.Weighted, "across": &p.AcrossNodes, "whole": &p.Physical}[key]
+		flag := map[string]*bool{"weighted": &p.Weighted, "across": &p.AcrossNodes, "whole": &p.Physical, "local": &p.Local}[key]
 		word := map[string]*string{"api": &p.Api, "model": &p.Model, "spec": &p.SpecId, "group": &p.GroupId, "node": &p.NodeId, "affinity": &p.Affinity, "apart": &p.AntiAffinity}[key]
 		var n int64
 		var err error
@@ -62,7 +63,7 @@ func poolFlag(text string) (*jobsv1.PoolShares, error) {
 			n, err = mebibytes("--pool: memory", value)
 			p.MemoryMib = n >> 20
 		default:
-			err = usagef("--pool: %q is none of compute=PERCENT, memory=SIZE, spec=SPEC, whole, weighted, api=opencl|cuda, model=PART, node=NODE, cards=NUMBER, across, affinity=WORD, apart=WORD, group=GROUP and priority=NUMBER", part)
+			err = usagef("--pool: %q is none of compute=PERCENT, memory=SIZE, spec=SPEC, whole, weighted, local, api=opencl|cuda, model=PART, node=NODE, cards=NUMBER, across, affinity=WORD, apart=WORD, group=GROUP and priority=NUMBER", part)
 		}
 		if err != nil {
 			return nil, err
@@ -104,7 +105,11 @@ func poolExecCommand(c *cli) *cobra.Command {
 				return hold(cmd.Context(), tasks, file)
 			}
 			library, env := c.env(gateway.LibraryVariable), []string(nil)
-			if tasks[0].API == pool.CUDA { // also on the node's machine: the sandbox has no driver
+			switch {
+			case tasks[0].API != pool.CUDA:
+			case c.env(gateway.DriverVariable) != "":
+				env = pool.CUDAEnvironment(filepath.Join(library, pool.CUDABefore), c.env("LD_PRELOAD"), cudaCards(tasks)...)
+			default: // the sandbox has no driver
 				env = pool.RemoteCUDAEnvironment(filepath.Join(library, pool.CUDAFolder), c.env("LD_LIBRARY_PATH"), c.env("LD_PRELOAD"))
 			}
 			by := finds{vendors: filepath.Join(library, pool.Vendors), env: env}

@@ -62,11 +62,16 @@ func (c *cli) cudaEnv(tasks []*agent.Task, remote bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return pool.CUDAEnvironment(library, c.env("LD_PRELOAD"), cudaCards(tasks)...), nil
+}
+
+// cudaCards are the cards of tasks of CUDA, in their order.
+func cudaCards(tasks []*agent.Task) []pool.CUDACard {
 	var cards []pool.CUDACard
 	for _, t := range tasks {
 		cards = append(cards, pool.CUDACard{UUID: t.UUID, Bus: t.Bus})
 	}
-	return pool.CUDAEnvironment(library, c.env("LD_PRELOAD"), cards...), nil
+	return cards
 }
 
 // runWithLibrary is runOn with the client library of this program, or those for

@@ -68,6 +68,19 @@ func offersTx(ctx context.Context, tx *db.Tx, centerID, name string) (offered bo
 	return offered, err
 }
 
+// PoolHostsTx returns of the centers whose runs may use the pool node on their machine
+// what that calls the machine.
+func (s *Service) PoolHostsTx(ctx context.Context, tx *db.Tx) (map[string]string, error) {
+	out := map[string]string{}
+	err := tx.Query(ctx, `SELECT ai_center_id, pool_host FROM gateways WHERE NOT removed AND pool_host <> ''`, nil, func(row db.Row) error {
+		var center, host string
+		err := row.Scan(&center, &host)
+		out[center] = host
+		return err
+	})
+	return out, err
+}
+
 // WithoutTx returns the centers that are served and did not offer a feature when
 // they were last heard of, sorted.
 func (s *Service) WithoutTx(ctx context.Context, tx *db.Tx, f adapterv1.Feature) ([]string, error) {

@@ -316,6 +316,9 @@ func (s *Service) recordHeartbeat(ctx context.Context, id string, r *adapterv1.H
 			if _, err := tx.Exec(ctx, `UPDATE gateways SET features = $2 WHERE ai_center_id = $1 AND features <> $2`, id, offerNames(r.Features, r.Parts)); err != nil {
 				return fmt.Errorf("features of the gateway of %s: %w", id, err)
 			}
+			if _, err := tx.Exec(ctx, `UPDATE gateways SET pool_host = $2 WHERE ai_center_id = $1 AND pool_host <> $2`, id, clip(clean(r.PoolHost), 64)); err != nil {
+				return fmt.Errorf("machine of the gateway of %s: %w", id, err)
+			}
 			if len(nodes) > 0 {
 				if err := s.reg.SyncNodesTx(ctx, tx, id, true, nodes, nil); err != nil {
 					return err

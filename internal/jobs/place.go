@@ -71,11 +71,12 @@ func (s *Service) items(ctx context.Context, tx *db.Tx, rs []*record) ([]schedul
 	// The order the queue keeps, so that it need not sort.
 	slices.SortFunc(rs, func(a, b *record) int { return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.id, b.id)) })
 	items := make([]scheduler.Item, 0, len(rs))
+	local := &localRooms{}
 	for _, r := range rs {
 		if r.unplaced == 0 || r.pauseAsked {
 			continue // one of again that waits no more
 		}
-		it, err := s.item(ctx, tx, r)
+		it, err := s.item(ctx, tx, r, local)
 		if err != nil {
 			return nil, err
 		}
@@ -131,8 +132,9 @@ func (s *Service) SchedulingTimes(ctx context.Context, since time.Time, limit in
 	return out, err
 }
 
-// item describes what of a job waits, for the scheduler.
-func (s *Service) item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Item, error) {
+// item describes what of a job waits, for the scheduler; local is for all that the
+// transaction describes.
+func (s *Service) item(ctx context.Context, tx *db.Tx, r *record, local *localRooms) (scheduler.Item, error) {
 	var as []*attempt
 	if r.touched() {
 		var err error
@@ -142,6 +144,9 @@ func (s *Service) item(ctx context.Context, tx *db.Tx, r *record) (scheduler.Ite
 	}
 	it := itemOf(r, as)
 	if err := s.keepFromPoolless(ctx, tx, r.spec, &it); err != nil {
+		return it, err
+	}
+	if err := s.keepLocal(ctx, tx, r, &it, local); err != nil {
 		return it, err
 	}
 	if id := r.spec.ReservationId; id != "" && s.reserved != nil {
@@ -658,7 +663,7 @@ func (s *Service) Explained(ctx context.Context, jobID string) (*scheduler.Expla
 			return a.Task < b.Task || a.Task == b.Task && a.Replica < b.Replica
 		})
 		if r.unplaced > 0 {
-			it, err := s.item(ctx, tx, r)
+			it, err := s.item(ctx, tx, r, &localRooms{})
 			if err != nil {
 				return err
 			}

@@ -22,8 +22,11 @@ import (
 // Pool lends runs shares of accelerators; implemented by pools.
 type Pool interface {
 	// Lendable says whether a run could have its shares, now or later, and in
-	// which group.
-	Lendable(ctx context.Context, w pool.Shares) (group string, err error)
+	// which group; one that is local, on one of these machines.
+	Lendable(ctx context.Context, w pool.Shares, hosts []string) (group string, err error)
+	// LocalTx returns on which of these machines a run that is local could have its
+	// shares now, and on which now or later; nil: that is not known.
+	LocalTx(ctx context.Context, tx *db.Tx, w pool.Shares, hosts []string) (now, ever map[string]bool, err error)
 	// Lend returns passes to a run's shares, or what they wait for: "" if it has
 	// begun. It is called until then, and never gives a run two.
 	Lend(ctx context.Context, w pool.Shares) (passes []pool.Pass, waits string, err error)
@@ -48,11 +51,22 @@ func sharesOf(r *record, i int64) pool.Shares {
 	p := t.Pool
 	return pool.Shares{Job: r.id, Task: t.Name, TaskIndex: int32(i), Project: r.spec.Labels[scheduler.ProjectLabel], Tenant: r.tenant, User: r.user, UserName: r.userName, Group: p.GroupId, Spec: p.SpecId, API: p.Api, Model: p.Model,
 		Compute: p.ComputePercent, Memory: p.MemoryMib, Cards: p.Cards, Priority: int64(p.Priority), Weighted: p.Weighted, Across: p.AcrossNodes, Whole: p.Physical,
-		Node: p.NodeId, Affinity: p.Affinity, Anti: p.AntiAffinity}
+		Node: p.NodeId, Affinity: p.Affinity, Anti: p.AntiAffinity, Local: p.Local}
 }
 
 // checkPool checks what tasks ask the accelerator pool for, and notes the group.
 func (s *Service) checkPool(ctx context.Context, c *core.Check, prefix string, j *jobsv1.JobSpec) error {
+	var hosts []string // of centers
+	if slices.ContainsFunc(j.Tasks, func(t *jobsv1.Task) bool { return t.GetPool().GetLocal() }) && s.pool != nil {
+		err := s.db.View(ctx, func(tx *db.Tx) error {
+			all, err := s.ad.PoolHostsTx(ctx, tx)
+			hosts = slices.Sorted(maps.Values(all))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
 	for i, t := range j.Tasks {
 		if t.GetPool() == nil {
 			continue
@@ -62,11 +76,15 @@ func (s *Service) checkPool(ctx context.Context, c *core.Check, prefix string, j
 			c.Add(at, "there is no accelerator pool here")
 			continue
 		}
+		if t.Pool.Local && t.Pool.AcrossNodes {
+			c.Add(at+".across_nodes", "is not for shares that are local: they are of one node, on the run's machine")
+			continue
+		}
 		if !t.Network {
 			c.Add(fmt.Sprintf("%stasks[%d].network", prefix, i), "must be true beside pool: its programs reach the accelerators over the network")
 		}
 		caller := core.CallerFrom(ctx)
-		group, err := s.pool.Lendable(ctx, sharesOf(&record{spec: j, tenant: caller.TenantID, user: caller.UserID, userName: caller.UserName}, int64(i)))
+		group, err := s.pool.Lendable(ctx, sharesOf(&record{spec: j, tenant: caller.TenantID, user: caller.UserID, userName: caller.UserName}, int64(i)), hosts)
 		if fields := fault.FieldsOf(err); len(fields) > 0 {
 			for _, f := range fields {
 				c.Add(at+"."+f.Path, "%s", f.Problem)
@@ -99,6 +117,7 @@ func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.Job
 	}{
 		{adapterv1.Feature_FEATURE_POOL, func(t *jobsv1.Task) bool { return t.Pool != nil && t.Pool.Api != pool.CUDA }, "cannot give its runs shares of the accelerator pool (pool_image of its configuration has Kubernetes do so, pool_program Slurm)"},
 		{adapterv1.Feature_FEATURE_POOL_CUDA, func(t *jobsv1.Task) bool { return t.Pool != nil && t.Pool.Api == pool.CUDA }, "cannot give its runs shares of the accelerator pool for programs of CUDA (pool_image of its configuration has Kubernetes do so, pool_program Slurm; a gateway of an older version cannot)"},
+		{adapterv1.Feature_FEATURE_POOL_LOCAL, func(t *jobsv1.Task) bool { return t.Pool.GetLocal() }, "has no pool node on its machine that its runs may use there (a gateway offers that with --pool-node)"},
 	} {
 		if !slices.ContainsFunc(j.Tasks, x.wants) {
 			continue
@@ -111,15 +130,89 @@ func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.Job
 		for _, c := range without {
 			not[c] = x.why
 		}
-		for _, list := range [][]place.Task{it.Work.Tasks, it.More} {
-			for i := range list {
-				if n, err := strconv.Atoi(list[i].ID); err == nil && x.wants(j.Tasks[n]) {
-					list[i].Excluded = not
-				}
+		exclude(it, func(n int) map[string]string {
+			if x.wants(j.Tasks[n]) {
+				return not
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+// exclude keeps tasks, by their indices, from centers, beside those that they are kept
+// from already.
+func exclude(it *scheduler.Item, from func(task int) map[string]string) {
+	for _, list := range [][]place.Task{it.Work.Tasks, it.More} {
+		for i := range list {
+			n, err := strconv.Atoi(list[i].ID)
+			if err != nil {
+				continue
+			}
+			not := from(n)
+			if had := list[i].Excluded; len(had) > 0 && len(not) > 0 {
+				not = maps.Clone(not) // others have it, too
+				maps.Copy(not, had)
+			}
+			if len(not) > 0 {
+				list[i].Excluded = not
 			}
 		}
 	}
-	return nil
+}
+
+// localRooms is where runs could have shares of the pool node on their own machine.
+type localRooms struct {
+	hosts map[string]string                 // by center; nil: not read yet
+	of    map[pool.Shares]map[string]string // centers that are not for them, and why
+}
+
+// keepLocal keeps tasks whose shares are of their machine's pool node from centers
+// whose node never has such, and while others' nodes have room from those that have none.
+func (s *Service) keepLocal(ctx context.Context, tx *db.Tx, r *record, it *scheduler.Item, local *localRooms) error {
+	var failed error
+	exclude(it, func(n int) map[string]string {
+		if !r.spec.Tasks[n].GetPool().GetLocal() || failed != nil || s.pool == nil {
+			return nil
+		}
+		it.Anew = true
+		w := sharesOf(r, int64(n))
+		w.Job, w.Task, w.TaskIndex, w.Project, w.UserName = "", "", 0, "", ""
+		if not, known := local.of[w]; known {
+			return not
+		}
+		not, err := s.notLocal(ctx, tx, w, local)
+		failed = err
+		return not
+	})
+	return failed
+}
+
+func (s *Service) notLocal(ctx context.Context, tx *db.Tx, w pool.Shares, local *localRooms) (map[string]string, error) {
+	if local.hosts == nil {
+		hosts, err := s.ad.PoolHostsTx(ctx, tx)
+		if err != nil {
+			return nil, err
+		}
+		local.hosts, local.of = hosts, map[pool.Shares]map[string]string{}
+	}
+	now, ever, err := s.pool.LocalTx(ctx, tx, w, slices.Sorted(maps.Values(local.hosts)))
+	if err != nil {
+		return nil, err
+	}
+	not := map[string]string{}
+	free := slices.ContainsFunc(slices.Collect(maps.Values(now)), func(room bool) bool { return room })
+	for center, host := range local.hosts {
+		switch {
+		case ever == nil:
+		case !ever[host]:
+			not[center] = "the pool node on its machine never has such shares"
+		case free && !now[host]:
+			not[center] = "the pool node on its machine has no room for its shares now, another center's has"
+		}
+	}
+	local.of[w] = not
+	return not, nil
 }
 
 const (
@@ -230,6 +323,19 @@ func (s *Service) accepted(a *attempt) bool { return a.state != dispatching || s
 // lend puts the passes of a run into its message; false: it waits, or has ended.
 func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.Attempt) (ready bool, err error) {
 	w := sharesOf(r, a.task)
+	if w.Local {
+		err := s.db.View(ctx, func(tx *db.Tx) error {
+			hosts, err := s.ad.PoolHostsTx(ctx, tx)
+			w.Host = hosts[a.center]
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+		if w.Host == "" {
+			return false, s.awaits(ctx, a, lendWaits+"its center does not say which machine it is on")
+		}
+	}
 	w.Run, w.Replica, w.Number = a.id, int32(a.replica), int32(a.number)
 	passes, waits, err := s.pool.Lend(ctx, w)
 	switch fault.KindOf(err) {
@@ -256,7 +362,7 @@ func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.
 		return false, s.awaits(ctx, a, waits)
 	}
 	for _, p := range passes {
-		m.Pool.Passes = append(m.Pool.Passes, &adapterv1.PoolPass{SliceId: p.Slice, Addresses: p.Addresses, Host: p.Host, Ticket: p.Ticket, TicketKey: p.Key})
+		m.Pool.Passes = append(m.Pool.Passes, &adapterv1.PoolPass{SliceId: p.Slice, Addresses: p.Addresses, Host: p.Host, Ticket: p.Ticket, TicketKey: p.Key, NodeId: p.Node, Bus: p.Bus})
 	}
 	m.Pool.Lacking = ""
 	return true, s.awaits(ctx, a, waits)

@@ -472,7 +472,7 @@ func (s *Service) message(r *record, a *attempt) *adapterv1.Attempt {
 	}
 	m.Volumes, m.Node = mounts(t), t.GetConstraints().GetNode()
 	if t.Pool != nil {
-		m.Pool = &adapterv1.PoolShares{Api: t.Pool.Api}
+		m.Pool = &adapterv1.PoolShares{Api: t.Pool.Api, Local: t.Pool.Local}
 	}
 	if a.onNodes {
 		m.AllocationId = a.allocation

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -173,6 +174,10 @@ const (
 	CUDALoaded = CUDAFolder + "/libcuda.so.1"
 )
 
+// CUDABefore is what programs that have the driver themselves load before others of a
+// folder that [CUDALibrary] put it into.
+const CUDABefore = cudaLibrary
+
 // RemoteCUDAEnvironment is what a program finds that library by: first in the
 // search path, and loaded before others for those that open the driver by its
 // whole name. path and preload are what these variables are now.
@@ -180,8 +185,22 @@ func RemoteCUDAEnvironment(dir, path, preload string) []string {
 	return []string{"LD_LIBRARY_PATH=" + before(dir, path), "LD_PRELOAD=" + before(filepath.Join(dir, "libcuda.so.1"), preload)}
 }
 
-// nvidiaCards has a folder for each card of NVIDIA's, by its place on the bus.
-const nvidiaCards = "/proc/driver/nvidia/gpus"
+// NVIDIACards has a folder for each card of NVIDIA's, by its place on the bus.
+const NVIDIACards = "/proc/driver/nvidia/gpus"
+
+// NVIDIAMinor is the number of the device file, /dev/nvidia0, of the card that a folder
+// has at a place on the bus; -1: that is not known.
+func NVIDIAMinor(folder, bus string) int {
+	b, _ := os.ReadFile(filepath.Join(folder, strings.ToLower(filepath.Base(bus)), "information")) // none: as if nothing was in it
+	for line := range strings.Lines(string(b)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "Device Minor" {
+			if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil && n >= 0 {
+				return n
+			}
+		}
+	}
+	return -1
+}
 
 // CUDACard is a card as CUDA knows it, and its place on the bus.
 type CUDACard struct{ UUID, Bus string }
@@ -194,7 +213,7 @@ func CUDAEnvironment(library, preload string, cards ...CUDACard) []string {
 	for _, c := range cards {
 		uuids = append(uuids, c.UUID)
 	}
-	list := strings.Join(cudaNumbers(nvidiaCards, cards), ",")
+	list := strings.Join(cudaNumbers("/", cards), ",")
 	return []string{"LD_PRELOAD=" + before(library, preload), "YUNHE_POOL_CARD=" + strings.Join(uuids, ","), "YUNHE_POOL_VISIBLE=" + list, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=" + list}
 }
 
@@ -202,9 +221,16 @@ func CUDAEnvironment(library, preload string, cards ...CUDACard) []string {
 // places on the bus, and NVML, if those can be seen: some (vLLM) read CUDA_VISIBLE_DEVICES as
 // numbers. Parts of a card have none. And who starts a process for each card may say which by
 // its place among the program's: where that could be taken for another's number, all are told
-// by their UUIDs, too.
-func cudaNumbers(folder string, cards []CUDACard) []string {
+// by their UUIDs, too. Cards of the machine whose files are not shown here have none, as
+// in containers that are shown some.
+func cudaNumbers(root string, cards []CUDACard) []string {
+	folder := filepath.Join(root, NVIDIACards)
 	all, _ := os.ReadDir(folder) // sorted; none: as if no card was among them
+	all = slices.DeleteFunc(all, func(e os.DirEntry) bool {
+		minor := NVIDIAMinor(folder, e.Name())
+		_, err := os.Stat(filepath.Join(root, "dev", fmt.Sprintf("nvidia%d", minor)))
+		return minor >= 0 && errors.Is(err, os.ErrNotExist)
+	})
 	var numbers, uuids []string
 	can := true
 	for place, c := range cards {

@@ -47,8 +47,9 @@ func TestCUDANumber(t *testing.T) {
 	t.Parallel()
 	const card, part = "GPU-02020202-0202-0202-0202-020202020202", "MIG-377e0049-554c-540b-93c6-d0976f8426cb"
 	dir := t.TempDir()
+	folder := filepath.Join(dir, NVIDIACards)
 	for _, bus := range []string{"0000:9b:00.0", "0000:17:00.0", "0000:65:00.0", "0001:00:00.0"} {
-		if err := os.Mkdir(filepath.Join(dir, bus), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(folder, bus), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,6 +79,32 @@ func TestCUDANumber(t *testing.T) {
 	} {
 		if got := cudaNumbers(c.folder, []CUDACard{{c.uuid, c.bus}}); !slices.Equal(got, []string{c.want}) {
 			t.Errorf("%s at %q: got %q, want %q", c.uuid, c.bus, got, c.want)
+		}
+	}
+
+	// Where only some of the machine's cards are shown, the driver counts those.
+	if err := os.Mkdir(filepath.Join(dir, "dev"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for minor, bus := range map[string]string{"3": "0000:17:00.0", "0": "0000:65:00.0", "1": "0000:9b:00.0"} {
+		about := "Model: \t\t NVIDIA H200\nBus Location: \t " + bus + "\nDevice Minor: \t " + minor + "\n"
+		if err := os.WriteFile(filepath.Join(folder, bus, "information"), []byte(about), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if minor != "3" {
+			if err := os.WriteFile(filepath.Join(dir, "dev", "nvidia"+minor), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for bus, want := range map[string]string{"0000:65:00.0": "0", "0000:9b:00.0": "1", "0001:00:00.0": "2", "0000:17:00.0": card} {
+		if got := cudaNumbers(dir, []CUDACard{{card, bus}}); !slices.Equal(got, []string{want}) {
+			t.Errorf("at %q, of those that are shown: got %q, want %q", bus, got, want)
+		}
+	}
+	for bus, want := range map[string]int{"0000:17:00.0": 3, "0000:9B:00.0": 1, "0001:00:00.0": -1, "": -1, "../0000:17:00.0": 3} {
+		if got := NVIDIAMinor(folder, bus); got != want {
+			t.Errorf("the file of %q is %d, want %d", bus, got, want)
 		}
 	}
 }

@@ -24,6 +24,8 @@ type Shares struct {
 	Compute, Memory         int64 // percent, MiB
 	Cards, Priority         int64
 	Weighted, Across, Whole bool
+	Local                   bool   // of the node on the machine of the run
+	Host                    string // which that is, where Local is said and it is known
 }
 
 // Pass is how who has a slice gets to its node.
@@ -34,6 +36,8 @@ type Pass struct {
 	Ticket    string   `json:"ticket"`
 	Key       string   `json:"key"`
 	Socket    string   `json:"socket,omitempty"` // where the node's shared socket is here, by which it is reached then
+	Node      string   `json:"-"`                // as the platform calls it
+	Bus       string   `json:"-"`                // where the slice's card is
 }
 
 // SentPass is a pass as the platform sends it to centers.
@@ -45,11 +49,15 @@ type SentPass interface {
 	GetTicketKey() string
 }
 
-// PassesText are passes as what redeems a run's reads them (PassesVariable).
-func PassesText[P SentPass](sent []P) ([]byte, error) {
+// PassesText are passes as what redeems a run's reads them (PassesVariable). sockets are
+// where it finds their nodes' shared sockets, "" where it does not; none: nowhere.
+func PassesText[P SentPass](sent []P, sockets ...string) ([]byte, error) {
 	var list []Pass
-	for _, p := range sent {
+	for i, p := range sent {
 		list = append(list, Pass{Slice: p.GetSliceId(), Addresses: p.GetAddresses(), Host: p.GetHost(), Ticket: p.GetTicket(), Key: p.GetTicketKey()})
+		if i < len(sockets) {
+			list[i].Socket = sockets[i]
+		}
 	}
 	b, err := json.Marshal(list)
 	if err != nil {
@@ -103,13 +111,16 @@ func (p Pass) order() []string {
 	return addresses
 }
 
-// LibraryFor is Library and RemoteCUDA for programs that are shown the folder at
+// LibraryFor is Library, CUDALibrary and RemoteCUDA for programs that are shown the folder at
 // another path, and may be anybody's.
 func LibraryFor(dir, path string) error {
 	if _, err := unpack(dir, clientLibrary); err != nil {
 		return err
 	}
 	if err := unpackLoader(dir); err != nil {
+		return err
+	}
+	if _, err := unpack(dir, cudaLibrary); err != nil {
 		return err
 	}
 	cuda, err := RemoteCUDA(dir)

@@ -91,28 +91,43 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	return out, err
 }
 
-// allowed says whether a slice that is asked for could be had, and completes it by
-// its group and specification.
+// allowed says whether a slice that is asked for could be had, and completes it.
 func allowed(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *Slice, cards int64) error {
-	groups, err := readGroups(ctx, tx)
+	p, err := complete(ctx, tx, caller, r, x, cards)
 	if err != nil {
 		return err
+	}
+	return possible(x, cards, p.group, p.nodes, p.base)
+}
+
+// part is what of the pool a slice may be of.
+type part struct {
+	group *Group
+	nodes []*Node
+	base  Policy
+}
+
+// complete says of a slice that is asked for what its group and specification say.
+func complete(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *Slice, cards int64) (*part, error) {
+	groups, err := readGroups(ctx, tx)
+	if err != nil {
+		return nil, err
 	}
 	g, err := groupOf(groups, caller, r.Group)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if x.Group = g.ID; x.Priority > g.MaxPriority {
-		return fault.Fields(fault.Field{Path: "priority", Problem: fmt.Sprintf("must be at most %d in group %s, got %d", g.MaxPriority, g.ID, x.Priority)})
+		return nil, fault.Fields(fault.Field{Path: "priority", Problem: fmt.Sprintf("must be at most %d in group %s, got %d", g.MaxPriority, g.ID, x.Priority)})
 	}
 	if r.Spec != "" {
 		specs, err := readSpecs(ctx, tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		i := slices.IndexFunc(specs, func(y *Spec) bool { return y.ID == r.Spec })
 		if i < 0 {
-			return fault.New(fault.NotFound, "there is no specification %q of slices; see yunhe pool spec list", r.Spec)
+			return nil, fault.New(fault.NotFound, "there is no specification %q of slices; see yunhe pool spec list", r.Spec)
 		}
 		if x.Compute, x.Memory, x.Weighted, x.PriceFen = specs[i].Compute, specs[i].Memory, specs[i].Weighted, specs[i].PriceFen; x.Model == "" {
 			x.Model = specs[i].Model
@@ -120,17 +135,17 @@ func allowed(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *
 	}
 	nodes, err := readNodes(ctx, tx, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	base, err := readPolicy(ctx, tx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	x.API = cmp.Or(r.API, apiOf(nodes, r.Node, r.Device), pool.OpenCL)
 	if cards > 1 && x.API == pool.CUDA && !x.Fixed {
 		x.Policy.Local = LocalOnly
 	}
-	return possible(x, cards, g, nodes, base)
+	return &part{g, nodes, base}, nil
 }
 
 // apiOf is what programs use a device by; "": there is no such device.
@@ -241,6 +256,7 @@ type Access struct {
 	Addresses   []string
 	Host        string
 	Ticket, Key string
+	Bus         string // where a card of CUDA's is
 }
 
 // pollEvery is how often it is stored that somebody awaits a slice.
@@ -343,7 +359,7 @@ func (s *Service) access(ctx context.Context, tx *db.Tx, x *Slice) (*Access, err
 	}
 	ratio := int64(minLimit)
 	if x.API == pool.CUDA {
-		if _, err := tx.Get(ctx, `SELECT memory_ratio FROM pool_devices WHERE node_id = $1 AND device_id = $2`, []any{x.Node, x.Device}, &ratio); err != nil {
+		if _, err := tx.Get(ctx, `SELECT memory_ratio, bus FROM pool_devices WHERE node_id = $1 AND device_id = $2`, []any{x.Node, x.Device}, &ratio, &a.Bus); err != nil {
 			return nil, err
 		}
 	}

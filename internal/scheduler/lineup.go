@@ -81,6 +81,7 @@ type waitingJob struct {
 	since int64
 	works []string
 	near  bool // waits for the place of another job
+	anew  bool // as of its item
 	item  *Item
 }
 
@@ -134,7 +135,7 @@ func newLineup(conf settings) (*lineup, error) {
 // put adds a job that waits, or replaces what is known of it.
 func (l *lineup) put(it *Item, snap *registry.Snapshot) error {
 	l.drop(it.Work.ID)
-	w := &waitingJob{since: it.Since, item: it}
+	w := &waitingJob{since: it.Since, item: it, anew: it.Anew}
 	l.jobs[it.Work.ID] = w
 	l.cursor = max(l.cursor, it.Since)
 	for _, h := range it.Held {

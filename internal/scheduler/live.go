@@ -20,6 +20,8 @@ const (
 	reloadEvery = 20 * time.Second
 	// lookEvery is how soon work that waits notices a center that came.
 	lookEvery = 500 * time.Millisecond
+	// anewEvery is how often is read again what may go elsewhere by then.
+	anewEvery = 2 * time.Second
 	// settingsFresh is how long the settings of the queue are used: another
 	// process may change them.
 	settingsFresh = time.Second
@@ -191,6 +193,8 @@ type cycler struct {
 	wakeAt    int64 // when something comes due by itself
 	anything  bool  // something waits
 	nearHeld  bool
+	anew      bool          // some of that is read again now and then,
+	anewAt    time.Time     // and was then
 	freed     []string      // jobs whose reservation is over: they are read again
 	took      time.Duration // the last cycle; 0: it placed nothing
 	rows      place.Rows    // memory for decisions, which are over with their cycle
@@ -207,7 +211,7 @@ func (c *cycler) idle() bool { return c.l != nil && !c.anything }
 
 // due reports whether time alone lets a cycle do more.
 func (c *cycler) due() bool {
-	return c.l == nil || c.nearHeld || db.Micros(c.db.Now()) >= c.wakeAt
+	return c.l == nil || c.nearHeld || c.anew && time.Since(c.anewAt) >= anewEvery || db.Micros(c.db.Now()) >= c.wakeAt
 }
 
 // configure makes the lineup, or has it follow changed settings.
@@ -286,6 +290,15 @@ func (c *cycler) read(ctx context.Context, full bool) (*arrivals, error) {
 			near = append(near, id)
 		}
 	}
+	if c.anew && time.Since(c.anewAt) >= anewEvery {
+		before := len(near)
+		for id, w := range c.l.jobs {
+			if w.anew {
+				near = append(near, id)
+			}
+		}
+		c.anew, c.anewAt = len(near) > before, time.Now()
+	}
 	near = append(near, c.freed...)
 	c.freed = nil
 	slices.Sort(near)
@@ -335,7 +348,7 @@ func (c *cycler) update(snap *registry.Snapshot, a *arrivals, full bool) error {
 	}
 	for i := range a.items {
 		w := c.l.jobs[a.items[i].Work.ID]
-		c.nearHeld = c.nearHeld || w != nil && w.near
+		c.nearHeld, c.anew = c.nearHeld || w != nil && w.near, c.anew || w != nil && w.anew
 	}
 	return nil
 }

@@ -84,6 +84,9 @@ type Item struct {
 	// Held is what of the job waits for something else than room; it is not in
 	// Work.
 	Held []Held
+	// Anew says that where it may go changes while it waits: it is read again now and
+	// then.
+	Anew bool
 }
 
 // Held are replicas of a task that wait for something else than room.

@@ -86,6 +86,10 @@ type Config struct {
 	// Program is the yunhe whose "pool exec" runs commands on shares of the
 	// accelerator pool; "": none can have any.
 	Program string
+	// PoolNodes are the folders of pool nodes on this machine which its runs may use
+	// beside them, and PoolLibraries that of the driver of CUDA, "": where systems have it.
+	PoolNodes     []string
+	PoolLibraries string
 	// Switches of the center, which are asked how they are.
 	Switches switches.Config
 	// Join reaches the platform.

@@ -47,9 +47,11 @@ const (
 	vendorAMD    = "0x1002"
 )
 
+var nvidia = &kind{name: "nvidia", resource: "gpu", files: regexp.MustCompile(`^nvidia(\d+)$`), shared: []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"},
+	host: []string{"NVIDIA_VISIBLE_DEVICES"}, own: []string{"CUDA_VISIBLE_DEVICES"}}
+
 var kinds = []*kind{
-	{name: "nvidia", resource: "gpu", files: regexp.MustCompile(`^nvidia(\d+)$`), shared: []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"},
-		host: []string{"NVIDIA_VISIBLE_DEVICES"}, own: []string{"CUDA_VISIBLE_DEVICES"}},
+	nvidia,
 	{name: "amd", resource: "gpu", files: regexp.MustCompile(`^dri/renderD(\d+)$`), shared: []string{"kfd"}, need: "kfd",
 		ours: func(c cardFacts) bool { return c.vendor == vendorAMD || c.vendor == "" }, own: []string{"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}},
 	// Others have a render node each. One on the first bus is the processor's
@@ -250,28 +252,34 @@ func (d *devices) restore(run *sandbox.Run) {
 	}
 }
 
-// equip puts accelerators into a spec: their files, those their drivers share,
-// and the variables programs look at.
-func (d *devices) equip(spec *sandbox.Spec, list []device) {
+// files puts the files of accelerators into a spec, and those their drivers share.
+func (d *devices) files(spec *sandbox.Spec, list []device) {
 	add := func(file string) {
 		x := sandbox.Device{Path: "/dev/" + file, Source: d.source(file)}
 		if !slices.Contains(spec.Devices, x) {
 			spec.Devices = append(spec.Devices, x)
 		}
 	}
-	indices := map[*kind][]string{}
 	for _, x := range list {
 		add(x.file)
+		for _, file := range x.kind.shared {
+			if st, err := os.Stat(d.source(file)); err == nil && st.Mode()&fs.ModeCharDevice != 0 {
+				add(file)
+			}
+		}
+	}
+}
+
+// equip puts accelerators into a spec: their files, and the variables programs look at.
+func (d *devices) equip(spec *sandbox.Spec, list []device) {
+	d.files(spec, list)
+	indices := map[*kind][]string{}
+	for _, x := range list {
 		indices[x.kind] = append(indices[x.kind], strconv.Itoa(x.index))
 	}
 	for _, k := range kinds {
 		if indices[k] == nil {
 			continue
-		}
-		for _, file := range k.shared {
-			if st, err := os.Stat(d.source(file)); err == nil && st.Mode()&fs.ModeCharDevice != 0 {
-				add(file)
-			}
 		}
 		for _, name := range k.host {
 			spec.Env[name] = strings.Join(indices[k], ",")

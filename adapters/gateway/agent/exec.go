@@ -19,6 +19,9 @@ func (a *Agent) features() []adapterv1.Feature {
 	if a.lends {
 		out = append(out, adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA)
 	}
+	if a.poolHost() != "" {
+		out = append(out, adapterv1.Feature_FEATURE_POOL_LOCAL)
+	}
 	return out
 }
 

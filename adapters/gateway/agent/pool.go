@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
@@ -19,8 +20,12 @@ const (
 	poolSlices  = "/tmp/.yunhe-pool/" + pool.SliceFile // written by what redeems the passes, for commands beside the run
 )
 
-// LibraryVariable says where the client library is shown.
-const LibraryVariable = "YUNHE_POOL_LIBRARY"
+// LibraryVariable says where the client library is shown, and DriverVariable that the
+// run has the driver of CUDA itself.
+const (
+	LibraryVariable = "YUNHE_POOL_LIBRARY"
+	DriverVariable  = "YUNHE_POOL_DRIVER"
+)
 
 func (a *Agent) poolDir() string { return filepath.Join(a.cfg.Dir, "pool") }
 
@@ -44,6 +49,14 @@ func (a *Agent) openPool() {
 	a.lends = true
 }
 
+// poolHost names this machine as its pool node does; "": its runs use none here.
+func (a *Agent) poolHost() string {
+	if !a.lends || len(a.cfg.PoolNodes) == 0 {
+		return ""
+	}
+	return pool.Host()
+}
+
 // share has a spec's command run by what redeems its passes: the shares last as long
 // as that, and end when the run does, whoever ends it. Commands beside the run find
 // them by the file that it writes.
@@ -51,9 +64,30 @@ func (a *Agent) share(spec *sandbox.Spec, p *adapterv1.PoolShares) error {
 	if !a.lends {
 		return fault.New(fault.Unimplemented, "this gateway gives runs no shares of the accelerator pool")
 	}
-	b, err := pool.PassesText(p.Passes)
+	var sockets []string // of the passes
+	for _, x := range p.Passes {
+		tool, is := a.beside(x)
+		switch {
+		case !is && p.Local:
+			return fault.New(fault.Invalid, "pool node %s is none of those on this machine that runs may use here (yunhe gateway --pool-node)", x.NodeId)
+		case !is:
+			sockets = append(sockets, "")
+			continue
+		}
+		sockets = append(sockets, filepath.Join(tool.Path, filepath.Base(pool.SharedSocket)))
+		if !slices.Contains(spec.Tools, tool) {
+			spec.Tools = append(spec.Tools, tool)
+		}
+	}
+	b, err := pool.PassesText(p.Passes, sockets...)
 	if err != nil {
 		return err
+	}
+	driver := p.Local && p.Api == pool.CUDA
+	if driver {
+		if err := a.drive(spec, p.Passes); err != nil {
+			return err
+		}
 	}
 	if root := cmp.Or(spec.RootFS, "/"); p.Api != pool.CUDA {
 		if path := pool.SearchPath(root, spec.Env["LD_LIBRARY_PATH"], filepath.Join(poolLibrary, pool.LoaderFolder)); path != "" {
@@ -66,7 +100,11 @@ func (a *Agent) share(spec *sandbox.Spec, p *adapterv1.PoolShares) error {
 			spec.BesideEnv[name] = value
 		}
 	}
-	if p.Api == pool.CUDA {
+	switch {
+	case driver:
+		spec.BesideEnv["LD_PRELOAD"] = strings.TrimSuffix(filepath.Join(poolLibrary, pool.CUDABefore)+":"+spec.Env["LD_PRELOAD"], ":")
+		spec.Env[DriverVariable] = "1"
+	case p.Api == pool.CUDA:
 		for _, e := range pool.RemoteCUDAEnvironment(filepath.Join(poolLibrary, pool.CUDAFolder), spec.Env["LD_LIBRARY_PATH"], spec.Env["LD_PRELOAD"]) {
 			name, value, _ := strings.Cut(e, "=")
 			spec.BesideEnv[name] = value

@@ -323,7 +323,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		tick.Reset(heartbeat) // the next is no sooner, however late this one is
 		if sync || declare {
 			req.Inventory, req.Node = a.settled(a.inventory())
-			req.Features, req.Parts = a.features(), a.parts()
+			req.Features, req.Parts, req.PoolHost = a.features(), a.parts(), a.poolHost()
 		}
 		if sync {
 			a.switches.Forget()

@@ -1055,6 +1055,8 @@ export const en = {
       weighted: "compute is a weight",
       physical: "whole cards",
       acrossNodes: "each card on another node",
+      local: "on the run's machine",
+      localHelp: "Of the pool node where it runs: programs of CUDA have the driver themselves there, and several cards.",
       nodeId: "Pool node",
       affinity: "On one card with",
       antiAffinity: "On other cards than",

@@ -1024,6 +1024,8 @@ export const zh: Texts = {
       weighted: "算力按权重",
       physical: "整卡",
       acrossNodes: "每张卡在不同节点",
+      local: "与运行同机",
+      localHelp: "只用运行所在机器上的池节点：CUDA 程序在那里直接使用驱动，可用多张卡。",
       nodeId: "池节点",
       affinity: "同卡亲和",
       antiAffinity: "异卡反亲和",

@@ -74,6 +74,7 @@ const full: JobForm = {
         weighted: true,
         acrossNodes: true,
         physical: false,
+        local: true,
         nodeId: "n1",
         affinity: "near",
         antiAffinity: "far",

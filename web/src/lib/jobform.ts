@@ -78,6 +78,7 @@ export interface PoolForm {
   cards?: number | null;
   acrossNodes: boolean;
   physical: boolean;
+  local: boolean;
   priority?: number | null;
   nodeId?: string;
   affinity?: string;
@@ -175,7 +176,7 @@ export function emptyTask(name: string): TaskForm {
   };
 }
 
-const NO_POOL: PoolForm = { weighted: false, acrossNodes: false, physical: false };
+const NO_POOL: PoolForm = { weighted: false, acrossNodes: false, physical: false, local: false };
 
 export function emptyJob(): JobForm {
   return {
@@ -341,6 +342,7 @@ function fromPool(p: PoolShares | undefined): PoolForm {
     weighted: p.weighted,
     acrossNodes: p.acrossNodes,
     physical: p.physical,
+    local: p.local,
     nodeId: p.nodeId || undefined,
     affinity: p.affinity || undefined,
     antiAffinity: p.antiAffinity || undefined,

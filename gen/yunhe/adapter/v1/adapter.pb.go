@@ -102,6 +102,8 @@ const (
 	Feature_FEATURE_POOL Feature = 4
 	// Those may be for programs of CUDA.
 	Feature_FEATURE_POOL_CUDA Feature = 5
+	// Those may be of the pool node on the machine of the attempt.
+	Feature_FEATURE_POOL_LOCAL Feature = 6
 )
 
 // Enum value maps for Feature.
@@ -113,6 +115,7 @@ var (
 		3: "FEATURE_NODE",
 		4: "FEATURE_POOL",
 		5: "FEATURE_POOL_CUDA",
+		6: "FEATURE_POOL_LOCAL",
 	}
 	Feature_value = map[string]int32{
 		"FEATURE_UNSPECIFIED": 0,
@@ -121,6 +124,7 @@ var (
 		"FEATURE_NODE":        3,
 		"FEATURE_POOL":        4,
 		"FEATURE_POOL_CUDA":   5,
+		"FEATURE_POOL_LOCAL":  6,
 	}
 )
 
@@ -2348,7 +2352,11 @@ type PoolShares struct {
 	Lacking string `protobuf:"bytes,2,opt,name=lacking,proto3" json:"lacking,omitempty"`
 	// What the command uses them by: "opencl" or "cuda"; empty: opencl. Offered with
 	// FEATURE_POOL_CUDA.
-	Api           string `protobuf:"bytes,3,opt,name=api,proto3" json:"api,omitempty"`
+	Api string `protobuf:"bytes,3,opt,name=api,proto3" json:"api,omitempty"`
+	// The command has them of the pool node on its machine, and reaches that there; with
+	// "cuda" it has the driver itself, and finds as many devices as there are passes.
+	// Offered with FEATURE_POOL_LOCAL.
+	Local         bool `protobuf:"varint,4,opt,name=local,proto3" json:"local,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2404,6 +2412,13 @@ func (x *PoolShares) GetApi() string {
 	return ""
 }
 
+func (x *PoolShares) GetLocal() bool {
+	if x != nil {
+		return x.Local
+	}
+	return false
+}
+
 // What a run shows the pool node that has its slice: good once, within a minute.
 // The attempt comes again every few seconds, with new ones, until one was shown.
 type PoolPass struct {
@@ -2412,9 +2427,13 @@ type PoolPass struct {
 	// Where the node listens: "tcp:HOST:PORT", "unix:PATH".
 	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Names the node's machine.
-	Host          string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
-	Ticket        string `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
-	TicketKey     string `protobuf:"bytes,5,opt,name=ticket_key,json=ticketKey,proto3" json:"ticket_key,omitempty"`
+	Host      string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
+	Ticket    string `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	TicketKey string `protobuf:"bytes,5,opt,name=ticket_key,json=ticketKey,proto3" json:"ticket_key,omitempty"`
+	// The node, and where the slice's card is on the bus of its machine, as
+	// "0000:65:00.0"; empty: unknown.
+	NodeId        string `protobuf:"bytes,6,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Bus           string `protobuf:"bytes,7,opt,name=bus,proto3" json:"bus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2480,6 +2499,20 @@ func (x *PoolPass) GetTicket() string {
 func (x *PoolPass) GetTicketKey() string {
 	if x != nil {
 		return x.TicketKey
+	}
+	return ""
+}
+
+func (x *PoolPass) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *PoolPass) GetBus() string {
+	if x != nil {
+		return x.Bus
 	}
 	return ""
 }
@@ -4469,8 +4502,10 @@ type HeartbeatRequest struct {
 	EquipmentGone []string     `protobuf:"bytes,8,rep,name=equipment_gone,json=equipmentGone,proto3" json:"equipment_gone,omitempty"`
 	// equipment is all there is. Sent once after each connection, when all is known.
 	EquipmentWhole bool `protobuf:"varint,9,opt,name=equipment_whole,json=equipmentWhole,proto3" json:"equipment_whole,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// With inventory and FEATURE_POOL_LOCAL: names the machine as its pool node does.
+	PoolHost      string `protobuf:"bytes,10,opt,name=pool_host,json=poolHost,proto3" json:"pool_host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
@@ -4564,6 +4599,13 @@ func (x *HeartbeatRequest) GetEquipmentWhole() bool {
 		return x.EquipmentWhole
 	}
 	return false
+}
+
+func (x *HeartbeatRequest) GetPoolHost() string {
+	if x != nil {
+		return x.PoolHost
+	}
+	return ""
 }
 
 type HeartbeatResponse struct {
@@ -5203,19 +5245,22 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"l\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x82\x01\n" +
 	"\n" +
 	"PoolShares\x122\n" +
 	"\x06passes\x18\x01 \x03(\v2\x1a.yunhe.adapter.v1.PoolPassR\x06passes\x12\x18\n" +
 	"\alacking\x18\x02 \x01(\tR\alacking\x12\x10\n" +
-	"\x03api\x18\x03 \x01(\tR\x03api\"\x8e\x01\n" +
+	"\x03api\x18\x03 \x01(\tR\x03api\x12\x14\n" +
+	"\x05local\x18\x04 \x01(\bR\x05local\"\xb9\x01\n" +
 	"\bPoolPass\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x12\n" +
 	"\x04host\x18\x03 \x01(\tR\x04host\x12\x16\n" +
 	"\x06ticket\x18\x04 \x01(\tR\x06ticket\x12\x1d\n" +
 	"\n" +
-	"ticket_key\x18\x05 \x01(\tR\tticketKey\"[\n" +
+	"ticket_key\x18\x05 \x01(\tR\tticketKey\x12\x17\n" +
+	"\anode_id\x18\x06 \x01(\tR\x06nodeId\x12\x10\n" +
+	"\x03bus\x18\a \x01(\tR\x03bus\"[\n" +
 	"\vVolumeMount\x12\x1b\n" +
 	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
@@ -5339,7 +5384,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\v2\x18.yunhe.adapter.v1.StatusR\bstatuses\"H\n" +
 	"\x0eReportResponse\x12\x1a\n" +
 	"\brecorded\x18\x01 \x03(\tR\brecorded\x12\x1a\n" +
-	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\xc2\x03\n" +
+	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\xdf\x03\n" +
 	"\x10HeartbeatRequest\x129\n" +
 	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\x12?\n" +
 	"\vmeasurement\x18\x02 \x01(\v2\x1d.yunhe.adapter.v1.MeasurementR\vmeasurement\x12\x16\n" +
@@ -5349,7 +5394,9 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x05parts\x18\x06 \x03(\x0e2\x16.yunhe.adapter.v1.PartR\x05parts\x129\n" +
 	"\tequipment\x18\a \x03(\v2\x1b.yunhe.adapter.v1.EquipmentR\tequipment\x12%\n" +
 	"\x0eequipment_gone\x18\b \x03(\tR\requipmentGone\x12'\n" +
-	"\x0fequipment_whole\x18\t \x01(\bR\x0eequipmentWhole\"\x13\n" +
+	"\x0fequipment_whole\x18\t \x01(\bR\x0eequipmentWhole\x12\x1b\n" +
+	"\tpool_host\x18\n" +
+	" \x01(\tR\bpoolHost\"\x13\n" +
 	"\x11HeartbeatResponse\"l\n" +
 	"\rPutLogRequest\x12\x1d\n" +
 	"\n" +
@@ -5381,14 +5428,15 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bPART_JOB\x10\x04\x12\x0e\n" +
 	"\n" +
 	"PART_IMAGE\x10\x05\x12\x10\n" +
-	"\fPART_STORAGE\x10\x06*\x84\x01\n" +
+	"\fPART_STORAGE\x10\x06*\x9c\x01\n" +
 	"\aFeature\x12\x17\n" +
 	"\x13FEATURE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fFEATURE_SUSPEND\x10\x01\x12\x10\n" +
 	"\fFEATURE_EXEC\x10\x02\x12\x10\n" +
 	"\fFEATURE_NODE\x10\x03\x12\x10\n" +
 	"\fFEATURE_POOL\x10\x04\x12\x15\n" +
-	"\x11FEATURE_POOL_CUDA\x10\x05*\xbe\x01\n" +
+	"\x11FEATURE_POOL_CUDA\x10\x05\x12\x16\n" +
+	"\x12FEATURE_POOL_LOCAL\x10\x06*\xbe\x01\n" +
 	"\rEquipmentKind\x12\x1e\n" +
 	"\x1aEQUIPMENT_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15EQUIPMENT_KIND_SWITCH\x10\x01\x12\x19\n" +

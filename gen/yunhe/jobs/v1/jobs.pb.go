@@ -1124,8 +1124,13 @@ type PoolShares struct {
 	AntiAffinity string `protobuf:"bytes,12,opt,name=anti_affinity,json=antiAffinity,proto3" json:"anti_affinity,omitempty"`
 	// Only this pool node; empty: any.
 	NodeId string `protobuf:"bytes,13,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// What programs use them by: "opencl" or "cuda"; empty: opencl. With cuda, cards is 1.
-	Api           string `protobuf:"bytes,14,opt,name=api,proto3" json:"api,omitempty"`
+	// What programs use them by: "opencl" or "cuda"; empty: opencl. With cuda, cards is
+	// 1, but for those that are local.
+	Api string `protobuf:"bytes,14,opt,name=api,proto3" json:"api,omitempty"`
+	// Of the pool node on the machine where the run computes, which is one that has such
+	// a node. Programs of CUDA have the driver themselves there, and several cards. Not
+	// beside across_nodes.
+	Local         bool `protobuf:"varint,15,opt,name=local,proto3" json:"local,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1256,6 +1261,13 @@ func (x *PoolShares) GetApi() string {
 		return x.Api
 	}
 	return ""
+}
+
+func (x *PoolShares) GetLocal() bool {
+	if x != nil {
+		return x.Local
+	}
+	return false
 }
 
 // What another task of the job must have reached.
@@ -3477,7 +3489,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\x04pool\x18\x18 \x01(\v2\x19.yunhe.jobs.v1.PoolSharesR\x04pool\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x03\n" +
 	"\n" +
 	"PoolShares\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x17\n" +
@@ -3495,7 +3507,8 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\baffinity\x18\v \x01(\tR\baffinity\x12#\n" +
 	"\ranti_affinity\x18\f \x01(\tR\fantiAffinity\x12\x17\n" +
 	"\anode_id\x18\r \x01(\tR\x06nodeId\x12\x10\n" +
-	"\x03api\x18\x0e \x01(\tR\x03api\"\xd0\x01\n" +
+	"\x03api\x18\x0e \x01(\tR\x03api\x12\x14\n" +
+	"\x05local\x18\x0f \x01(\bR\x05local\"\xd0\x01\n" +
 	"\n" +
 	"Dependency\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12A\n" +

@@ -40,9 +40,9 @@ export function TaskPool({ index }: { index: number }) {
       <Input placeholder={help ? undefined : t("submit.any")} />
     </Form.Item>
   );
-  const check = (name: "weighted" | "physical" | "acrossNodes") => (
+  const check = (name: "weighted" | "physical" | "acrossNodes" | "local") => (
     <Form.Item name={[index, "pool", name]} valuePropName="checked" noStyle>
-      <Checkbox>{t(`submit.pool.${name}`)}</Checkbox>
+      <Checkbox title={name === "local" ? t("submit.pool.localHelp") : undefined}>{t(`submit.pool.${name}`)}</Checkbox>
     </Form.Item>
   );
   return (
@@ -63,6 +63,7 @@ export function TaskPool({ index }: { index: number }) {
       {check("weighted")}
       {check("physical")}
       {check("acrossNodes")}
+      {check("local")}
     </Form.Item>
   );
 }

@@ -1,0 +1,143 @@
+package pools_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
+	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
+	"yunhe.dev/yunhe/internal/app/apptest"
+)
+
+// machine is a node that says which machine it is on, and runs nothing.
+type machine struct {
+	t      *testing.T
+	client poolv1connect.PoolServiceClient
+	report *poolv1.ReportNodeRequest
+	boots  int
+}
+
+func newMachine(t *testing.T, a *apptest.App, id string, models ...string) *machine {
+	t.Helper()
+	token, err := a.Admin.Pool.CreateNodeToken(t.Context(), &poolv1.CreateNodeTokenRequest{})
+	must(t, err)
+	secret := strings.Repeat("0a", 32)
+	m := &machine{t: t, client: apptest.NewClient(a.URL(), "").Pool, report: &poolv1.ReportNodeRequest{NodeId: id, Secret: secret, Version: "1", Addresses: []string{"tcp:10.0.0.1:7420"}}}
+	_, err = m.client.JoinNode(t.Context(), &poolv1.JoinNodeRequest{Token: token.Token, NodeId: id, Secret: secret})
+	must(t, err)
+	for i, model := range models {
+		m.report.CudaDevices = append(m.report.CudaDevices, &poolv1.ReportNodeRequest_Device{DeviceId: fmt.Sprintf("cuda-%d", i), Model: model, MemoryMib: 1000, Bus: fmt.Sprintf("0000:%d7:00.0", i+1)})
+	}
+	m.boot(id + ".1")
+	return m
+}
+
+// boot is a start of the machine's system, which has a name of its own.
+func (m *machine) boot(host string) {
+	m.t.Helper()
+	m.boots++
+	m.report.Host, m.report.Boot, m.report.Sequence = host, fmt.Sprintf("boot %d", m.boots), 0
+	m.tell()
+}
+
+func (m *machine) tell() {
+	m.t.Helper()
+	m.report.Sequence++
+	_, err := m.client.ReportNode(m.t.Context(), m.report)
+	must(m.t, err)
+}
+
+// Runs whose shares are local go to centers that have a pool node on their machine: one
+// that can have them, and one that has room while another has none. They have shares of
+// that node only, also when its machine was started anew before it had room.
+func TestJobsLocal(t *testing.T) {
+	t.Parallel()
+	apptest.Each(t, func(t *testing.T, a *apptest.App) {
+		_, err := a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
+		must(t, err)
+		one, two := newMachine(t, a, "one", "A"), newMachine(t, a, "two", "B", "B")
+		lends := []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA}
+		local := append(slices.Clone(lends), adapterv1.Feature_FEATURE_POOL_LOCAL)
+		refuse := func(*adapterv1.Attempt) string { return "it came here" }
+		a.Join(t, apptest.Center{ID: "far", Features: lends, Refuse: refuse})
+		shares := func(name string, p *jobsv1.PoolShares) *jobsv1.JobSpec {
+			p.Api, p.Local, p.MemoryMib = "cuda", true, 10
+			if p.ComputePercent == 0 {
+				p.ComputePercent = 100
+			}
+			return shared(name, p)
+		}
+		refused := func(p *jobsv1.PoolShares, says string) {
+			t.Helper()
+			if _, err := a.Admin.Jobs.SubmitJob(t.Context(), &jobsv1.SubmitJobRequest{Job: shares("bad", p)}); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%v: %v, want %q", p, err, says)
+			}
+		}
+		refused(&jobsv1.PoolShares{}, "no center has a pool node on its machine that its runs may use there")
+		a.Join(t, apptest.Center{ID: "none", Features: local, PoolHost: "none.1", Refuse: refuse})
+		ones := a.Join(t, apptest.Center{ID: "ones", Features: local, PoolHost: "one.1"})
+		twos := a.Join(t, apptest.Center{ID: "twos", Features: local, PoolHost: "two.1"})
+		refused(&jobsv1.PoolShares{Cards: 3}, "at no center that has a pool node on its machine: 3 cards of one pool node are wanted")
+		refused(&jobsv1.PoolShares{Cards: 2, AcrossNodes: true}, "pool.across_nodes: is not for shares that are local")
+		refused(&jobsv1.PoolShares{Model: "C"}, `no device of the api cuda of the model "C"`)
+		refused(&jobsv1.PoolShares{NodeId: "none"}, "has no such device")
+
+		// Where it can be, and where there is room.
+		cards := a.Admin.Submit(t, shares("cards", &jobsv1.PoolShares{Cards: 2}))
+		both := twos.Of(cards, 1)[0]
+		if p := both.GetPool(); !p.GetLocal() || len(p.GetPasses()) != 2 || p.Passes[0].NodeId != "two" || p.Passes[0].Host != "two.1" || p.Passes[0].Bus != "0000:17:00.0" || p.Passes[1].Bus != "0000:27:00.0" {
+			t.Errorf("its center is sent %v", p)
+		}
+		single := a.Admin.Submit(t, shares("single", &jobsv1.PoolShares{}))
+		has := ones.Of(single, 1)[0]
+		if p := has.GetPool().GetPasses(); len(p) != 1 || p[0].NodeId != "one" {
+			t.Errorf("its center is sent %v", p)
+		}
+		waits := a.Admin.Submit(t, shares("waits", &jobsv1.PoolShares{Model: "A"}))
+		const says = "waits for its shares of the accelerator pool: no device that is allowed has room now"
+		a.Admin.Await(t, waits, "it waits where it can be", func(j *jobsv1.Job) bool {
+			return len(j.Replicas) > 0 && j.Replicas[0].AiCenterId == "ones" && j.Replicas[0].Message == says
+		})
+
+		// The machine is started anew: its node and its gateway come back with another
+		// name. What waited has its shares there when there is room.
+		one.boot("one.2")
+		ones.Disconnect()
+		ones.Center.PoolHost = "one.2"
+		ones.Connect()
+		has.Run()
+		has.End("completed", 0)
+		again := ones.Of(waits, 1)[0]
+		if p := again.GetPool().GetPasses(); len(p) != 1 || p[0].Host != "one.2" {
+			t.Errorf("after the start its center is sent %v", p)
+		}
+		for _, run := range []*apptest.Replica{both, again} {
+			run.Run()
+			run.End("completed", 0)
+		}
+
+		// What waits is kept from a center whose machine has another name than its node
+		// says, and goes there when it has that.
+		ones.Disconnect()
+		two.report.CudaDevices = nil
+		two.tell()
+		late := a.Admin.Submit(t, shares("late", &jobsv1.PoolShares{}))
+		a.Admin.AwaitState(t, late, jobsv1.State_STATE_QUEUED)
+		ones.Center.PoolHost = "one.3"
+		ones.Connect()
+		apptest.Until(t, "it is kept from there", func() bool {
+			ex, err := a.Admin.Scheduler.ExplainJob(t.Context(), &schedulerv1.ExplainJobRequest{JobId: late})
+			must(t, err)
+			return strings.Contains(fmt.Sprint(ex), "the pool node on its machine never has such shares")
+		})
+		one.boot("one.3")
+		if p := ones.Of(late, 1)[0].GetPool().GetPasses(); len(p) != 1 || p[0].Host != "one.3" {
+			t.Errorf("at last its center is sent %v", p)
+		}
+	})
+}
