@@ -187,11 +187,13 @@ func TestFairShare(t *testing.T) {
 		one, two := a.User(t, "t-one", "u-one", identityv1.Role_ROLE_USER), a.User(t, "t-two", "u-two", identityv1.Role_ROLE_USER)
 		tenants := map[string]string{}
 		for range 6 { // one came first with everything
-			tenants[one.Submit(t, job("one", s, 1))] = "one"
+			tenants[one.Submit(t, c.Pin(job("one", s, 1)))] = "one"
 		}
 		for range 6 {
-			tenants[two.Submit(t, job("two", s, 1))] = "two"
+			tenants[two.Submit(t, c.Pin(job("two", s, 1)))] = "two"
 		}
+		last := a.Join(t, apptest.Center{ID: "c-last", Prices: map[string]int64{s: 1}})
+		last.Of(a.Admin.Submit(t, last.Pin(job("last", s, 1))), 1) // the queue has heard of all before it
 		for _, r := range rs {
 			apptest.Succeed(r)
 		}
