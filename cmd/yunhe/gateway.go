@@ -158,3 +158,15 @@ func poolNodeFlags(nodes []string, libraries string) (folders []string, driver s
 	}
 	return folders, driver, nil
 }
+
+// poolNodeArgs are these of a gateway's command line.
+func poolNodeArgs(nodes []string, libraries string) (args []string, err error) {
+	nodes, libraries, err = poolNodeFlags(nodes, libraries)
+	for _, dir := range nodes {
+		args = append(args, "--pool-node", dir)
+	}
+	if libraries != "" {
+		args = append(args, "--pool-libraries", libraries)
+	}
+	return args, err
+}

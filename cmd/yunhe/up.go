@@ -28,7 +28,8 @@ var localCenter = agent.Center{ID: "local", Name: "This machine", Region: "local
 func upCommand(c *cli) *cobra.Command {
 	var f platformFlags
 	var centers string
-	var shares []string
+	var shares, poolNodes []string
+	var poolLibraries string
 	var none bool
 	cmd := &cobra.Command{
 		Use: "up", GroupID: groupServe, Short: "Start a whole platform on this machine",
@@ -63,11 +64,15 @@ folders given with --share; ./examples is shown at /examples if it is there.`,
 			if err := addExamples(&shares); err != nil {
 				return err
 			}
+			near, err := poolNodeArgs(poolNodes, poolLibraries)
+			if err != nil {
+				return err
+			}
 			var wg sync.WaitGroup
 			defer wg.Wait()
 			return servePlatform(cmd.Context(), cfg, func(ctx context.Context, a *app.App) error {
 				for _, k := range list.Centers {
-					g := gatewayChild{app: a, center: k, dir: filepath.Join(cfg.Data, "gateways", k.ID), shares: shares, cfg: cfg, say: c.note}
+					g := gatewayChild{app: a, center: k, dir: filepath.Join(cfg.Data, "gateways", k.ID), shares: shares, near: near, cfg: cfg, say: c.note}
 					wg.Go(func() { g.keep(ctx) })
 				}
 				c.note("Console and API: %s", a.URL())
@@ -79,6 +84,7 @@ folders given with --share; ./examples is shown at /examples if it is there.`,
 	f.add(cmd)
 	cmd.Flags().StringVar(&centers, "centers", "", "file (YAML) of centers to start a gateway for each")
 	cmd.Flags().StringSliceVar(&shares, "share", nil, "folder shown read-only to commands: /path or /path=/where")
+	poolNodesFlag(cmd.Flags(), &poolNodes, &poolLibraries)
 	cmd.Flags().BoolVar(&none, "no-gateway", false, "start no gateway")
 	return cmd
 }
@@ -114,6 +120,7 @@ type gatewayChild struct {
 	center agent.Center
 	dir    string
 	shares []string
+	near   []string // arguments that name pool nodes
 	cfg    app.Config
 	say    func(format string, args ...any)
 }
@@ -163,6 +170,7 @@ func (g *gatewayChild) run(ctx context.Context) error {
 	for _, s := range g.shares {
 		args = append(args, "--share", s)
 	}
+	args = append(args, g.near...)
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), "YUNHE_JOIN_TOKEN="+token)
 	cmd.Stderr = os.Stderr
