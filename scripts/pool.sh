@@ -43,8 +43,8 @@ library() {
 }
 library libyunhe-pool.so "" -Wl,-z,nodelete,-Bsymbolic shim/src/*.c
 library libOpenCL.so.1 "-DLOADER" -Wl,-z,nodelete,-soname,libOpenCL.so.1,-Bsymbolic,--version-script=shim/loader/exports.map shim/src/*.c shim/loader/*.c
-library libyunhe-cuda.so -DDEFINES_DLOPEN "" shim/cuda/*.c shim/src/own.c shim/src/sha256.c
-library libyunhe-cuda-remote.so -DDEFINES_DLOPEN -Wl,-soname,libcuda.so.1,-Bsymbolic shim/remote/*.c shim/src/conn.c shim/src/own.c shim/src/path.c shim/src/ring.c shim/src/rdma.c shim/src/tls.c shim/src/sha256.c
+library libyunhe-cuda.so -DDEFINES_DLOPEN "" shim/cuda/*.c shim/src/given.c shim/src/own.c shim/src/sha256.c
+library libyunhe-cuda-remote.so -DDEFINES_DLOPEN -Wl,-soname,libcuda.so.1,-Bsymbolic shim/remote/*.c shim/src/conn.c shim/src/given.c shim/src/own.c shim/src/path.c shim/src/ring.c shim/src/rdma.c shim/src/tls.c shim/src/sha256.c
 CGO_ENABLED=0 GOOS=linux ${GO:-go} build -trimpath -ldflags '-s -w' -o "$tmp/yunhe-pool-worker" ./cmd/yunhe-pool-worker
 # What "yunhe pool conformance" runs: linked with the names that it uses of the loader of OpenCL, whichever version a system has.
 "$cc" -std=gnu11 -O2 -Wall -Wextra -Werror $older -c -o "$tmp/yunhe-pool-program.o" shim/test/pool.c

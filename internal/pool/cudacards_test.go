@@ -202,7 +202,7 @@ func TestCUDASanitized(t *testing.T) {
 			}
 			hook := slices.IndexFunc(sources, func(s string) bool { return strings.HasSuffix(s, "/hook.c") }) // what checks calls its dlsym before it begins
 			gcc("-std=gnu11", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-DDEFINES_DLOPEN", "-c", "-o", dir+"/hook.o", sources[hook])
-			gcc(slices.Concat(checked, []string{"-fPIC", "-shared", "-fvisibility=hidden", "-DDEFINES_DLOPEN", "-o", dir + "/library.so", dir + "/hook.o"}, slices.Delete(sources, hook, hook+1), []string{"../../shim/src/own.c", "../../shim/src/sha256.c", "-ldl"})...)
+			gcc(slices.Concat(checked, []string{"-fPIC", "-shared", "-fvisibility=hidden", "-DDEFINES_DLOPEN", "-o", dir + "/library.so", dir + "/hook.o"}, slices.Delete(sources, hook, hook+1), []string{"../../shim/src/given.c", "../../shim/src/own.c", "../../shim/src/sha256.c", "-ldl"})...)
 			gcc(slices.Concat(checked, []string{"-o", dir + "/program", "../../shim/test/cuda.c", "-L" + n.driver, "-l:libcuda.so.1", "-ldl"})...)
 			preload := "LD_PRELOAD=" + gcc("-print-file-name="+runtime) + ":" + dir + "/library.so"
 			sanitized := func(cmd *exec.Cmd) *exec.Cmd {

@@ -538,7 +538,7 @@ func TestCUDARemoteSanitized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", program, "../../shim/test/cudaremote.c", "../../shim/src/conn.c", "../../shim/src/own.c", "../../shim/src/path.c", "../../shim/src/ring.c", "../../shim/src/rdma.c", "../../shim/src/tls.c", "../../shim/src/sha256.c", "-ldl", "-pthread"}, sources...)
+	args := append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", program, "../../shim/test/cudaremote.c", "../../shim/src/conn.c", "../../shim/src/given.c", "../../shim/src/own.c", "../../shim/src/path.c", "../../shim/src/ring.c", "../../shim/src/rdma.c", "../../shim/src/tls.c", "../../shim/src/sha256.c", "-ldl", "-pthread"}, sources...)
 	if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "san") {
 			t.Skipf("SKIPPED: no AddressSanitizer: %s", out)

@@ -53,7 +53,7 @@ enum { YC_CARDS = 16 };
 typedef struct {
   char address[108], task[27], token[65];
 } yc_slice;
-void yc_read(void);               /* the environment, before the program can change it */
+void yc_read(void);               /* the environment, and a file that it names, before the program can change them */
 const yc_slice *yc_slice_of(int card);
 int yc_shown_cards(const int **cards); /* how many of them the program sees, and which in which order */
 void yc_show(void);               /* before the driver starts: it is to show these only. Until */

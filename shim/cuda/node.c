@@ -13,6 +13,7 @@
  * and there is one for each launch. */
 #define _GNU_SOURCE
 #include "cuda.h"
+#include "../src/given.h"
 #include "../src/own.h"
 #include "../src/pool.h"
 #include <errno.h>
@@ -403,6 +404,7 @@ static const char *begin(yc_card *c, const yc_slice *slice, char text[512]) {
 static const char *begin_all(char text[512]) {
   const int *shown;
   const int n = yc_shown_cards(&shown);
+  if (!n && yp_by_file()) return "there is no slice: it has ended, or has no place yet: CUDA shows no device";
   if (!n) return "the program was not started by yunhe pool run, or its environment does not say so: CUDA shows no device";
   if (!resolve()) return "libcuda.so.1 is not a driver of CUDA";
   for (int i = 0; i < n; i++) {

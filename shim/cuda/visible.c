@@ -1,11 +1,12 @@
 /* Which cards the program has, and which of them it wants to see.
  *
- * What its environment says when the library is loaded names its slices, one for
- * each card. A program, or who starts it, may ask for fewer: by CUDA_VISIBLE_DEVICES
+ * What its environment says when the library is loaded, or a file that it names, are
+ * its slices, one for each card. A program, or who starts it, may ask for fewer: by CUDA_VISIBLE_DEVICES
  * it names cards as the machine numbers them, or by their UUID, or, as scripts do
  * that know of no machine, by their places among its own. */
 #define _GNU_SOURCE
 #include "cuda.h"
+#include "../src/given.h"
 #include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -45,26 +46,30 @@ static bool entry(const char **list, char to[NAME]) {
   return true;
 }
 
-static const char *said(const char *name, int i) {
-  char full[40];
-  if (!i) return getenv(name);
-  snprintf(full, sizeof full, "%s_%d", name, i + 1);
-  return getenv(full);
+/* lists has a program that others start find its cards as those that pool run starts do, and so
+ * have the programs that it starts: these read the file as it is then, and what was taken from
+ * one before is not their own list. */
+static void lists(void) {
+  static const char taken[] = "YUNHE_POOL_LISTED", order[] = "CUDA_DEVICE_ORDER";
+  const char *cards = yp_given(visible), *how = yp_given(order), *own = getenv(visible), *before = getenv(taken);
+  if (cards && (!own || (before && !strcmp(own, before)))) setenv(visible, cards, 1), setenv(taken, cards, 1);
+  if (how) setenv(order, how, 0);
 }
 
 void yc_read(void) {
   for (int i = 0; i < YC_CARDS; i++) {
     yc_slice *s = &has[i].slice;
-    const char *a = said("YUNHE_POOL_ADDRESS", i), *t = said("YUNHE_POOL_TASK", i), *k = said("YUNHE_POOL_TOKEN", i);
+    const char *a = yp_setting_of("YUNHE_POOL_ADDRESS", i), *t = yp_setting_of("YUNHE_POOL_TASK", i), *k = yp_setting_of("YUNHE_POOL_TOKEN", i);
     if (!a || !t || !k || strlen(a) >= sizeof s->address || strlen(t) != sizeof s->task - 1 || strlen(k) != sizeof s->token - 1) break;
     strcpy(s->address, a), strcpy(s->task, t), strcpy(s->token, k);
     has_n = starts.n = i + 1;
     starts.shown[i] = i;
   }
+  if (has_n) lists();
   /* Where the program's list has cards' numbers, as some programs read it so, UUIDs are beside it. */
-  const char *list = getenv(visible), *uuids = getenv("YUNHE_POOL_CARD"), *numbers = getenv("YUNHE_POOL_VISIBLE");
-  if (!uuids) uuids = list;
-  if (!numbers) numbers = list;
+  const char *own = getenv(visible), *uuids = yp_setting("YUNHE_POOL_CARD"), *numbers = yp_setting("YUNHE_POOL_VISIBLE");
+  if (!uuids) uuids = own;
+  if (!numbers) numbers = own;
   if (numbers && strlen(numbers) < sizeof given) strcpy(given, numbers);
   for (int i = 0; i < has_n && uuids && entry(&uuids, has[i].uuid); i++) {}
   for (int i = 0; i < has_n && numbers && entry(&numbers, has[i].number); i++) {}

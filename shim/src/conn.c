@@ -9,6 +9,7 @@
  * old way until it says that it ends. If the new place cannot be reached, all
  * goes on over the old connection. */
 #include "pool.h"
+#include "given.h"
 #include "ops.h"
 #include "own.h"
 #include "path.h"
@@ -82,8 +83,6 @@ void yp_go(void) {
   if (!--stays.depth) pthread_setcancelstate(stays.before, NULL);
 }
 
-static bool by_file; /* the program finds its slices by a file of others */
-
 static void say(const char *what, const char *more) { fprintf(stderr, "yunhe pool: %s%s%s\n", what, *more ? ": " : "", more); }
 
 /* lost says so only who was not started by what holds the slice, and says why; and what the
@@ -91,7 +90,7 @@ static void say(const char *what, const char *more) { fprintf(stderr, "yunhe poo
 static void lost(yp_node *c, const yp_path *used) {
   bool closed = used && yp_sock(used) < 0;
   if (!c->dead && closed) say("the program has closed the connection to its node, which was not its to close: the calls that follow fail", "");
-  else if (by_file && !c->dead) say("the slice has ended, or its node cannot be reached any more", "");
+  else if (yp_by_file() && !c->dead) say("the slice has ended, or its node cannot be reached any more", "");
   c->dead = true;
 }
 
@@ -194,11 +193,9 @@ static bool change(yp_node *c) {
   return true;
 }
 
-static const char *setting(const char *name);
-
 /* chosen is the best of the paths that a worker offers: RDMA is for who comes by an address of it. */
 static uint16_t chosen(const yp_node *c, uint16_t offered) {
-  const char *wanted = setting("YUNHE_POOL_TRANSPORT");
+  const char *wanted = yp_setting("YUNHE_POOL_TRANSPORT");
   if (offered & FLAG_RING && (!wanted || !*wanted || !strcmp(wanted, "ring"))) return FLAG_RING;
   if (offered & FLAG_RDMA && !strncmp(c->at, "rdma:", 5) && (!wanted || !*wanted || !strcmp(wanted, "rdma"))) return FLAG_RDMA;
   return 0;
@@ -336,37 +333,8 @@ static void in_child(void) {
   }
 }
 
-static char given[16 << 10]; /* lines of the file that YUNHE_POOL_FILE names, each with a 0 at its end */
-
-static void read_given(void) {
-  const char *path = getenv("YUNHE_POOL_ADDRESS") ? NULL : getenv("YUNHE_POOL_FILE");
-  FILE *f = path ? fopen(path, "re") : NULL;
-  by_file = path;
-  if (!f) return;
-  size_t n = fread(given, 1, sizeof given - 1, f);
-  fclose(f);
-  for (size_t i = 0; i < n; i++)
-    if (given[i] == '\n') given[i] = 0;
-}
-
-/* setting returns what the environment says, or the file that it names. */
-static const char *setting(const char *name) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, read_given);
-  const char *v = getenv(name);
-  size_t n = strlen(name);
-  for (const char *line = given; !v && *line; line += strlen(line) + 1)
-    if (!strncmp(line, name, n) && line[n] == '=') v = line + n + 1;
-  return v;
-}
-
-/* of returns what is said of a node: the first has the plain name, the second NAME_2, and so on. */
-static const char *of(const yp_node *c, const char *name) {
-  char s[64];
-  if (c == nodes) return setting(name);
-  snprintf(s, sizeof s, "%s_%d", name, (int)(c - nodes) + 1);
-  return setting(s);
-}
+/* of returns what is said of a node. */
+static const char *of(const yp_node *c, const char *name) { return yp_setting_of(name, (int)(c - nodes)); }
 
 /* yp_nodes makes ready as many nodes as the environment names, and returns the number. */
 int yp_nodes(void) {
@@ -379,7 +347,7 @@ int yp_nodes(void) {
 
 /* yp_lent_to says whether what is lent is for programs of that interface. */
 bool yp_lent_to(const char *api) {
-  const char *other = setting("YUNHE_POOL_API");
+  const char *other = yp_setting("YUNHE_POOL_API");
   return !other || !strcmp(other, api);
 }
 
@@ -511,7 +479,7 @@ static int connect_now(yp_node *c) {
   const char *address = of(c, "YUNHE_POOL_ADDRESS"), *why;
   uint8_t h[ANSWER];
   char text[sizeof c->at];
-  if (!address && by_file) say("there is no slice: it has ended, or has no place yet", "");
+  if (!address && yp_by_file()) say("there is no slice: it has ended, or has no place yet", "");
   if (!address || strlen(address) >= sizeof c->at || !of(c, "YUNHE_POOL_TASK") || !of(c, "YUNHE_POOL_TOKEN")) return CL_DEVICE_NOT_FOUND; /* the program was not started by the pool */
   strcpy(c->at, address);
   c->first = pthread_self();
@@ -535,7 +503,7 @@ static int connect_now(yp_node *c) {
   memcpy(&shares, h + 24, 8), memcpy(&flags, h + 10, 2);
   set_gate(c, flags & FLAG_FD ? yp_descriptor(c->to) : -1);
   c->offered = chosen(c, flags), c->flags = flags;
-  const char *wanted = setting("YUNHE_POOL_TRANSPORT");
+  const char *wanted = yp_setting("YUNHE_POOL_TRANSPORT");
   if (wanted && !c->offered && (!strcmp(wanted, "ring") || !strcmp(wanted, "rdma"))) {
     say(!strcmp(wanted, "ring") ? "there is no ring to the pool node at" : "there is no RDMA to the pool node at", c->at);
     return CL_DEVICE_NOT_FOUND;
@@ -560,7 +528,7 @@ bool yp_later(yp_node *c) { return __atomic_load_n(&c->flags, __ATOMIC_RELAXED) 
 
 /* A node that is reached by its machine's Unix socket is as near as the other's memory could come. */
 bool yp_lanes(yp_node *c) {
-  const char *wanted = setting("YUNHE_POOL_TRANSPORT");
+  const char *wanted = yp_setting("YUNHE_POOL_TRANSPORT");
   pthread_mutex_lock(&c->sending);
   bool far = strncmp(c->at, "unix:", 5) != 0;
   pthread_mutex_unlock(&c->sending);
