@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -228,7 +227,8 @@ the signal that ended it, 127 where there is no such program. What yunhe is sent
 on to the program, and yunhe ends when that has.
 
 With --into no program is run: the platform's slice is had until this ends, for
-programs that others start with what is written into a folder, as in pods.
+programs that others start with what is written into a folder, as in pods. With --local
+only, those of CUDA have the driver themselves.
 
 With --limit, share and program end; with --idle the share only, and what the program
 calls fails from then on.`,
@@ -262,7 +262,7 @@ calls fails from then on.`,
 			}
 			platform, err := c.asksPlatform(cmd, &at)
 			if err == nil {
-				err = sliceConflicts(cmd)
+				err = errors.Join(sliceConflicts(cmd), slice.checkSocket())
 			}
 			if err != nil {
 				return err
@@ -278,7 +278,7 @@ calls fails from then on.`,
 			}
 			if into != "" {
 				slice.group, spec.Name = at.group, c.env("HOSTNAME")
-				return c.shareInto(cmd.Context(), &slice, spec, into)
+				return c.shareInto(cmd.Context(), &slice, spec, remote, into)
 			}
 			if _, err := exec.LookPath(args[0]); err != nil { // before others wait for what it would have
 				return c.notStarted(args[0], err)
@@ -306,6 +306,7 @@ calls fails from then on.`,
 	slice.flags(cmd)
 	f.StringVar(&into, "into", "", "folder that programs of others find the slice by, instead of a program")
 	f.StringVar(&slice.slice, "slice", "", `slice to use that is held ("yunhe pool slice hold")`)
+	f.StringVar(&slice.socket, "node-socket", "", "where this process and the programs are shown the shared socket of the node on this machine, as containers are (default: the node's own socket); goes with --local only")
 	f.BoolVar(&slice.platform, "platform", false, "ask the platform, also where a node was started in this folder")
 	return cmd
 }
@@ -400,9 +401,6 @@ func (c *cli) platformRun(ctx context.Context, s *sliceFlags, spec pool.Spec, re
 	}
 	for _, t := range tasks {
 		defer t.Client.Close()
-	}
-	if tasks[0].API == pool.CUDA { // as the machine counts them: the platform's order means nothing
-		slices.SortStableFunc(tasks, func(a, b *agent.Task) int { return cmp.Compare(a.Bus, b.Bus) })
 	}
 	return c.runWithLibrary(ctx, tasks, remote, args)
 }

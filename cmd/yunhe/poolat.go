@@ -85,7 +85,7 @@ func (p *poolAt) dial(ctx context.Context, c *cli) (*pool.Client, error) {
 // Flags that have to do with a platform: of all commands, and of "pool run".
 var (
 	serverFlags = []string{"server", "key", "context"}
-	poolFlags   = []string{"platform", "spec", "on", "slice", "priority", "physical", "affinity", "anti-affinity", "cards", "across-nodes", "local", "nodes", "devices", "into"}
+	poolFlags   = []string{"platform", "spec", "on", "slice", "priority", "physical", "affinity", "anti-affinity", "cards", "across-nodes", "local", "nodes", "devices", "into", "node-socket"}
 )
 
 // given are those of the flags that the command line has, as it has them.

@@ -88,7 +88,7 @@ func poolExecCommand(c *cli) *cobra.Command {
 			var put func([]*agent.Task) (*sliceFile, error)
 			if into != "" {
 				var err error
-				if put, err = c.prepare(into); err != nil {
+				if put, err = c.prepare(into, false); err != nil {
 					return err
 				}
 			}
@@ -162,7 +162,7 @@ func (c *cli) holdFor(ctx context.Context, dir, file string) error {
 		_, _ = io.Copy(io.Discard, c.in)
 		over()
 	}()
-	put, err := c.prepare(dir)
+	put, err := c.prepare(dir, false)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"text/template"
@@ -33,12 +34,20 @@ import (
 )
 
 // shareInto has slices for programs that others start: what these need is put
-// into a folder. It returns when the slices end, or ctx does.
-func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir string) error {
-	if err := oneCard("--into", spec.API, int(s.cards)); err != nil {
-		return err
+// into a folder. Those of CUDA have the driver themselves where the slices are to be
+// on this machine's node, unless remote says that a worker computes for them. It
+// returns when the slices end, or ctx does.
+func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, remote bool, dir string) error {
+	near, how := s.only() && !remote, "--into and without --local only"
+	if remote {
+		how = "--remote"
 	}
-	put, err := c.prepare(dir)
+	if !near {
+		if err := oneCard(how, spec.API, int(s.cards)); err != nil {
+			return err
+		}
+	}
+	put, err := c.prepare(dir, near)
 	if err != nil {
 		return err
 	}
@@ -53,8 +62,10 @@ func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir 
 	for _, t := range tasks {
 		defer t.Client.Close()
 	}
-	if err := oneCard("--into", tasks[0].API, len(tasks)); err != nil { // those of a slice that is held
-		return err
+	if !near {
+		if err := oneCard(how, tasks[0].API, len(tasks)); err != nil { // those of a slice that is held
+			return err
+		}
 	}
 	file, err := put(tasks)
 	if err != nil {
@@ -64,8 +75,9 @@ func (c *cli) shareInto(ctx context.Context, s *sliceFlags, spec pool.Spec, dir 
 }
 
 // prepare puts the client library into a folder, and removes what there is of
-// slices that have ended. What it returns says there where slices are.
-func (c *cli) prepare(dir string) (put func([]*agent.Task) (*sliceFile, error), err error) {
+// slices that have ended. What it returns says there where slices are; near says that
+// programs of CUDA have the driver themselves.
+func (c *cli) prepare(dir string, near bool) (put func([]*agent.Task) (*sliceFile, error), err error) {
 	file := filepath.Join(dir, pool.SliceFile)
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fault.Wrap(fault.Invalid, err, "--into %s", dir)
@@ -78,19 +90,32 @@ func (c *cli) prepare(dir string) (put func([]*agent.Task) (*sliceFile, error), 
 	if err != nil {
 		return nil, err
 	}
+	loads := filepath.Join(cuda, "libcuda.so.1")
+	if near {
+		if loads, err = pool.CUDALibrary(dir); err != nil {
+			return nil, err
+		}
+	}
 	for _, p := range []string{vendors, filepath.Join(vendors, "yunhe.icd"), cuda, filepath.Join(dir, pool.LoaderFolder)} { // programs may be other users'
 		if err := os.Chmod(p, 0o755); err != nil {
 			return nil, fault.Wrap(fault.Invalid, err, "--into %s", dir)
 		}
 	}
 	return func(tasks []*agent.Task) (*sliceFile, error) {
-		f, err := writeSlices(file, tasks)
-		if err != nil {
-			return nil, err
-		}
+		var cards []string
 		finds := "OCL_ICD_VENDORS=" + vendors + " (and LD_LIBRARY_PATH=" + filepath.Join(dir, pool.LoaderFolder) + ", if they find no loader of OpenCL)"
 		if tasks[0].API == pool.CUDA {
-			finds = "LD_PRELOAD=" + filepath.Join(cuda, "libcuda.so.1")
+			finds = "LD_PRELOAD=" + loads
+			if near {
+				if t := far(tasks); t != nil {
+					return nil, fault.New(fault.Unavailable, "the node of task %s is reached at %s: programs that have the driver of CUDA themselves come by a Unix socket. Have the node listen at one that this user may open (--listen unix:PATH), or say where its shared one is (--node-socket)", t.ID, t.At)
+				}
+				cards = pool.CUDACards(cudaCards(tasks)...)
+			}
+		}
+		f, err := writeSlices(file, tasks, cards...)
+		if err != nil {
+			return nil, err
 		}
 		c.note("yunhe pool: task %s is ready, for programs with %s=%s and %s", tasks[0].ID, pool.FileVariable, file, finds)
 		return f, nil
@@ -102,6 +127,7 @@ func (c *cli) prepare(dir string) (put func([]*agent.Task) (*sliceFile, error), 
 // them has ended. nil is none.
 type sliceFile struct {
 	path string
+	more []string // lines beside what says where they are
 
 	mu    sync.Mutex // guards what follows
 	tasks []*agent.Task
@@ -111,8 +137,8 @@ type sliceFile struct {
 
 // writeSlices writes the file of tasks whose ends nobody waits for yet. It is for all
 // who may look into its folder.
-func writeSlices(path string, tasks []*agent.Task) (*sliceFile, error) {
-	f := &sliceFile{path: path, tasks: tasks}
+func writeSlices(path string, tasks []*agent.Task, more ...string) (*sliceFile, error) {
+	f := &sliceFile{path: path, more: more, tasks: tasks}
 	for i, t := range tasks {
 		f.at = append(f.at, t.At)
 		t.Client.Follows = func(at string) {
@@ -137,10 +163,12 @@ func writeSlices(path string, tasks []*agent.Task) (*sliceFile, error) {
 // write replaces the file. The caller has the lock, or is the only one.
 func (f *sliceFile) write() error {
 	var text strings.Builder
+	lines := f.more
 	for i, t := range f.tasks {
-		for _, line := range pool.Environment(i, t.API, f.at[i], t.ID, t.Token) {
-			text.WriteString(line + "\n")
-		}
+		lines = slices.Concat(lines, pool.Environment(i, t.API, f.at[i], t.ID, t.Token))
+	}
+	for _, line := range lines {
+		text.WriteString(line + "\n")
 	}
 	if err := os.WriteFile(f.path+".new", []byte(text.String()), 0o644); err != nil {
 		return err
@@ -210,6 +238,8 @@ func (f *webhookFlags) flags(cmd *cobra.Command) {
 	fl.StringVar(&f.options.Image, "image", "", "container image of yunhe (make image), for what is put beside containers")
 	fl.StringVar(&f.options.Server, "platform-url", "", "address of the platform, as pods reach it")
 	fl.StringVar(&f.options.Secret, "secret", "yunhe-pool", "secret of a pod's namespace whose entry key is the API key that slices are asked for with")
+	fl.StringVar(&f.options.NodeFolder, "node-folder", "", `shared folder of the pool nodes on the cluster's machines ("shared" in their --data), such as /var/lib/yunhe-pool/shared: pods may have slices on their own machine, and go to machines with the label `+pods.NodeLabel+`=true`)
+	fl.StringVar(&f.options.RuntimeClass, "runtime-class", "", "runtime class of pods whose programs have the driver of CUDA themselves, such as nvidia, where they name none")
 }
 
 func (f *webhookFlags) check() error {
@@ -220,6 +250,10 @@ func (f *webhookFlags) check() error {
 		return usagef("--platform-url must be the platform's address, such as https://yunhe.example.org, got %q", f.options.Server)
 	case f.options.Secret == "":
 		return usagef("--secret must not be empty")
+	case f.options.NodeFolder != "" && !filepath.IsAbs(f.options.NodeFolder):
+		return usagef("--node-folder must be an absolute path of the cluster's machines, got %q", f.options.NodeFolder)
+	case f.options.RuntimeClass != "" && f.options.NodeFolder == "":
+		return usagef("--runtime-class goes with --node-folder: it is for pods with slices on their own machine")
 	}
 	return nil
 }
@@ -236,9 +270,11 @@ among their containers' limits:
   yunhe.dev/pool-cards: 1        # how many cards (default 1)
 
 and, in annotations of the pod, pool.yunhe.dev/group, spec (instead of compute and
-memory), api, model, priority, weighted, across-nodes, node and idle, as in "yunhe pool
+memory), api, model, priority, weighted, across-nodes, node, idle and local, as in "yunhe pool
 run". Such a container finds the device as the only one of OpenCL, or of CUDA; nothing
-else of it changes, and its node needs no accelerator. Beside it runs a container that has the
+else of it changes, and its node needs no accelerator. With pool.yunhe.dev/local: "true"
+(and --node-folder) the device is the pod's own machine's, and programs of CUDA have the
+driver themselves. Beside it runs a container that has the
 slice as long as the pod lives; until the slice has a place, the pod starts nothing.
 
 "yunhe pool webhook manifest" writes what a cluster needs for it.`,

@@ -39,7 +39,7 @@ func (c *cli) cudaEnv(tasks []*agent.Task, remote bool) ([]string, error) {
 		return nil, nil
 	}
 	how := "--remote"
-	if !remote && slices.ContainsFunc(tasks, func(t *agent.Task) bool { return !strings.HasPrefix(t.At, "unix:") }) {
+	if !remote && far(tasks) != nil {
 		remote, how = true, "a node whose Unix socket the program cannot open"
 	}
 	if remote {
@@ -72,6 +72,14 @@ func cudaCards(tasks []*agent.Task) []pool.CUDACard {
 		cards = append(cards, pool.CUDACard{UUID: t.UUID, Bus: t.Bus})
 	}
 	return cards
+}
+
+// far is a task whose node is not reached by a Unix socket; nil: there is none.
+func far(tasks []*agent.Task) *agent.Task {
+	if i := slices.IndexFunc(tasks, func(t *agent.Task) bool { return !strings.HasPrefix(t.At, "unix:") }); i >= 0 {
+		return tasks[i]
+	}
+	return nil
 }
 
 // runWithLibrary is runOn with the client library of this program, or those for

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +60,7 @@ func (p *policyFlags) policy() (*poolv1.PoolPolicy, error) {
 // node.
 type sliceFlags struct {
 	group, spec, on, slice string
+	socket                 string // of the node on this machine, as this process is shown it
 	affinity, apart        string
 	priority               int32
 	platform, physical     bool
@@ -77,6 +80,22 @@ func (s *sliceFlags) flags(cmd *cobra.Command) {
 	f.Int32Var(&s.cards, "cards", 1, "cards of the platform's pool, each with --compute and --memory: the program finds so many devices; those of CUDA are of the node on its machine")
 	f.BoolVar(&s.across, "across-nodes", false, "each of --cards on another node")
 	s.policy.flags(cmd, "as the platform's pool says")
+}
+
+// only reports whether the slice is to be on the node of this machine, or is not had.
+func (s *sliceFlags) only() bool { return strings.EqualFold(s.policy.local, "only") }
+
+// checkSocket refuses a socket that programs would not find, or that may be another node's.
+func (s *sliceFlags) checkSocket() error {
+	switch {
+	case s.socket == "":
+		return nil
+	case !filepath.IsAbs(s.socket):
+		return usagef("--node-socket must be an absolute path, which programs find, too, got %q", s.socket)
+	case !s.only():
+		return usagef("--node-socket goes with --local only: it is that of the node on this machine")
+	}
+	return nil
 }
 
 func (s *sliceFlags) request(spec pool.Spec) (*poolv1.RequestSliceRequest, error) {
@@ -122,11 +141,14 @@ func (c *cli) take(ctx context.Context, a *api, s *sliceFlags, spec pool.Spec) (
 		id = x.SliceId
 		waits(x)
 	}
-	t, err := agent.TakeAll(ctx, a.pool, id, waits)
+	t, err := agent.TakeAll(ctx, a.pool, agent.Awaited{Slice: id, Socket: s.socket, Waits: waits})
 	if err != nil && s.slice == "" { // nobody has a use of it any more
 		bye, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer stop()
 		_, _ = a.pool.ReleaseSlice(bye, &poolv1.ReleaseSliceRequest{SliceId: id}) // or it ends when nobody awaits it
+	}
+	if err == nil && t[0].API == pool.CUDA { // as the machine counts them: the platform's order means nothing
+		slices.SortStableFunc(t, func(a, b *agent.Task) int { return cmp.Compare(a.Bus, b.Bus) })
 	}
 	return t, err
 }

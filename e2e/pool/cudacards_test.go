@@ -49,7 +49,7 @@ func TestCUDACards(t *testing.T) {
 		{[]string{"--remote"}, "several cards, here 2, on their node's machine only: with --remote a worker computes"},
 		{[]string{"--across-nodes"}, "across_nodes: is not for the api cuda"},
 		{[]string{"--cards", "3"}, "3 cards of one pool node are wanted: none has more than 2"},
-		{[]string{"--into", w.dir + "/into"}, "several cards, here 2, on their node's machine only: with --into a worker computes"},
+		{[]string{"--into", w.dir + "/into"}, "several cards, here 2, on their node's machine only: with --into and without --local only a worker computes"},
 	} {
 		args := append(append([]string{}, two...), c.args...)
 		if c.args[0] != "--into" {
@@ -106,7 +106,7 @@ func TestCUDACards(t *testing.T) {
 	if out, err := w.run("--slice", held.SliceId, "--remote", "--", w.far, "fill"); err == nil || !strings.Contains(out, "several cards, here 2, on their node's machine only") {
 		t.Errorf("by workers: %v: %s", err, out)
 	}
-	if out, err := w.run("--slice", held.SliceId, "--into", w.dir+"/into"); err == nil || !strings.Contains(out, "several cards, here 2, on their node's machine only: with --into a worker computes") {
+	if out, err := w.run("--slice", held.SliceId, "--into", w.dir+"/into"); err == nil || !strings.Contains(out, "several cards, here 2, on their node's machine only: with --into and without --local only a worker computes") {
 		t.Errorf("for programs of others: %v: %s", err, out)
 	}
 	h := w.talk("--slice", held.SliceId, "--", w.near, "dlsym", "hold", "10")

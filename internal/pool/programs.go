@@ -205,16 +205,21 @@ func NVIDIAMinor(folder, bus string) int {
 // CUDACard is a card as CUDA knows it, and its place on the bus.
 type CUDACard struct{ UUID, Bus string }
 
-// CUDAEnvironment is what a program on the node's machine has to find its cards by, in
-// the order of its tasks, and the library before the driver, which holds it to those
-// cards by their UUIDs. preload is what that variable is now.
+// CUDAEnvironment is what a program on the node's machine has to find its cards by
+// ([CUDACards]), and the library before the driver, which holds it to those cards by their
+// UUIDs. preload is what that variable is now.
 func CUDAEnvironment(library, preload string, cards ...CUDACard) []string {
+	return append([]string{"LD_PRELOAD=" + before(library, preload)}, CUDACards(cards...)...)
+}
+
+// CUDACards is what such a program is told of its cards, in the order of its tasks.
+func CUDACards(cards ...CUDACard) []string {
 	var uuids []string
 	for _, c := range cards {
 		uuids = append(uuids, c.UUID)
 	}
 	list := strings.Join(cudaNumbers("/", cards), ",")
-	return []string{"LD_PRELOAD=" + before(library, preload), "YUNHE_POOL_CARD=" + strings.Join(uuids, ","), "YUNHE_POOL_VISIBLE=" + list, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=" + list}
+	return []string{"YUNHE_POOL_CARD=" + strings.Join(uuids, ","), "YUNHE_POOL_VISIBLE=" + list, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=" + list}
 }
 
 // cudaNumbers is how programs are told of cards: by their numbers as the driver counts by

@@ -87,7 +87,7 @@ func task(t *testing.T, a *apptest.App, node string, mem int64) (slice string, e
 	t.Helper()
 	x, err := a.Admin.Pool.RequestSlice(t.Context(), &poolv1.RequestSliceRequest{ComputePercent: 30, MemoryMib: mem, NodeId: node, Name: "program"})
 	must(t, err)
-	k, err := agent.Take(t.Context(), a.Admin.Pool, x.SliceId, func(*poolv1.Slice) {})
+	k, err := agent.Take(t.Context(), a.Admin.Pool, agent.Awaited{Slice: x.SliceId, Waits: func(*poolv1.Slice) {}})
 	must(t, err)
 	end = sync.OnceFunc(k.Client.Close)
 	t.Cleanup(end)

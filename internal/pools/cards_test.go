@@ -191,7 +191,7 @@ func TestProgramOverNodes(t *testing.T) {
 	r.join("n3")
 	x, err := a.Admin.Pool.RequestSlice(t.Context(), &poolv1.RequestSliceRequest{ComputePercent: 40, MemoryMib: 64, Cards: 2, AcrossNodes: true, Host: pool.Host(), Name: "program"})
 	must(t, err)
-	tasks, err := agent.TakeAll(t.Context(), a.Admin.Pool, x.SliceId, func(*poolv1.Slice) {})
+	tasks, err := agent.TakeAll(t.Context(), a.Admin.Pool, agent.Awaited{Slice: x.SliceId, Waits: func(*poolv1.Slice) {}})
 	must(t, err)
 	for _, k := range tasks {
 		t.Cleanup(k.Client.Close)

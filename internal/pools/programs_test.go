@@ -136,7 +136,7 @@ func (r *real) request(compute, mem int64, held bool) *poolv1.Slice {
 
 func (r *real) take(slice string) *agent.Task {
 	r.t.Helper()
-	task, err := agent.Take(r.t.Context(), r.app.Admin.Pool, slice, func(*poolv1.Slice) {})
+	task, err := agent.Take(r.t.Context(), r.app.Admin.Pool, agent.Awaited{Slice: slice, Waits: func(*poolv1.Slice) {}})
 	must(r.t, err)
 	r.t.Cleanup(task.Client.Close)
 	return task

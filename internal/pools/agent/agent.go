@@ -245,12 +245,18 @@ type Task struct {
 	Bus    string // and where that is
 }
 
-// Take waits until a slice has a place and begins its task at the node. waits is
-// told of each answer while it waits.
-func Take(ctx context.Context, client poolv1connect.PoolServiceClient, slice string, waits func(*poolv1.Slice)) (*Task, error) {
+// Awaited is a slice that somebody waits for.
+type Awaited struct {
+	Slice  string
+	Socket string              // where its node's shared socket is here, by which it is reached then ([pool.Pass])
+	Waits  func(*poolv1.Slice) // is told of each answer while it waits
+}
+
+// Take waits until a slice has a place and begins its task at the node.
+func Take(ctx context.Context, client poolv1connect.PoolServiceClient, w Awaited) (*Task, error) {
 	var last error
 	for {
-		res, err := client.AwaitSlice(ctx, &poolv1.AwaitSliceRequest{SliceId: slice, WaitMs: awaitFor.Milliseconds()})
+		res, err := client.AwaitSlice(ctx, &poolv1.AwaitSliceRequest{SliceId: w.Slice, WaitMs: awaitFor.Milliseconds()})
 		if err != nil {
 			return nil, err
 		}
@@ -259,12 +265,12 @@ func Take(ctx context.Context, client poolv1connect.PoolServiceClient, slice str
 			if last != nil {
 				return nil, last
 			}
-			return nil, fault.New(fault.Unavailable, "slice %s has ended: %s", slice, res.Slice.Reason)
+			return nil, fault.New(fault.Unavailable, "slice %s has ended: %s", w.Slice, res.Slice.Reason)
 		case res.Ticket == "":
-			waits(res.Slice)
+			w.Waits(res.Slice)
 			continue
 		}
-		t, err := redeem(ctx, res)
+		t, err := redeem(ctx, res, w.Socket)
 		if err == nil {
 			return t, nil
 		}
@@ -282,17 +288,18 @@ func Take(ctx context.Context, client poolv1connect.PoolServiceClient, slice str
 
 // TakeAll is Take of a slice and of the others that its program has with it, the
 // first first.
-func TakeAll(ctx context.Context, client poolv1connect.PoolServiceClient, slice string, waits func(*poolv1.Slice)) ([]*Task, error) {
-	first, err := Take(ctx, client, slice, waits)
+func TakeAll(ctx context.Context, client poolv1connect.PoolServiceClient, w Awaited) ([]*Task, error) {
+	first, err := Take(ctx, client, w)
 	if err != nil {
 		return nil, err
 	}
 	tasks := []*Task{first}
 	for _, id := range first.Slice.CardSliceIds {
-		if id == slice {
+		if id == first.Slice.SliceId {
 			continue
 		}
-		t, err := Take(ctx, client, id, waits)
+		w.Slice = id
+		t, err := Take(ctx, client, w)
 		if err != nil {
 			for _, t := range tasks {
 				t.Client.Close()
@@ -304,9 +311,9 @@ func TakeAll(ctx context.Context, client poolv1connect.PoolServiceClient, slice 
 	return tasks, nil
 }
 
-// redeem begins a task at the first address that answers.
-func redeem(ctx context.Context, res *poolv1.AwaitSliceResponse) (*Task, error) {
-	p := pool.Pass{Slice: res.Slice.SliceId, Addresses: res.Addresses, Host: res.Host, Ticket: res.Ticket, Key: res.TicketKey}
+// redeem begins a task at the first address that answers, or at that socket.
+func redeem(ctx context.Context, res *poolv1.AwaitSliceResponse, socket string) (*Task, error) {
+	p := pool.Pass{Slice: res.Slice.SliceId, Addresses: res.Addresses, Host: res.Host, Ticket: res.Ticket, Key: res.TicketKey, Socket: socket}
 	t, err := Redeem(ctx, p)
 	if err != nil {
 		return nil, err

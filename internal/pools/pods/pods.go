@@ -9,12 +9,17 @@
 // container beside (an init container that goes on) has the slice as long as the
 // pod lives, and puts what programs need to find it into a volume. It starts
 // before the others, which wait until the slice has a place.
+//
+// A pod that says so has its slices on the machine that it runs on: it goes to such
+// machines only, and its containers are shown the socket that the pool's node there
+// shares. Programs of CUDA have the driver themselves then.
 package pods
 
 import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,12 +36,16 @@ const (
 	Memory      = Prefix + "memory"  // MiB of each card
 	Cards       = Prefix + "cards"   // how many; 1 if it is not said
 	Annotations = "pool.yunhe.dev/"
+	// NodeLabel is a label of the machines of a cluster that have a node of the pool: its value is "true".
+	NodeLabel = Annotations + "node"
 )
 
 const (
 	dir      = "/yunhe-pool"
 	preload  = "LD_PRELOAD"
-	ours     = "yunhe-pool-" // names of containers and volumes, before the container's they are for
+	ours     = "yunhe-pool-"      // names of containers and volumes, before the container's they are for
+	shared   = "yunhe-node"       // name of the volume that is the shared folder of the machine's node, no container's
+	nodeDir  = "/yunhe-pool-node" // where containers are shown that
 	maxCards = 16
 	maxMiB   = 1 << 30
 	goesOn   = "Always"
@@ -44,14 +53,20 @@ const (
 
 // flags are the annotations, and what they are of "yunhe pool run".
 var flags = map[string]string{
-	"api": "--api", "group": "--group", "spec": "--spec", "model": "--model", "priority": "--priority", "weighted": "--weighted", "across-nodes": "--across-nodes", "node": "--on", "idle": "--idle",
+	"api": "--api", "group": "--group", "spec": "--spec", "model": "--model", "priority": "--priority", "weighted": "--weighted", "across-nodes": "--across-nodes", "node": "--on", "idle": "--idle", "local": "--local",
 }
+
+// switches are those of them that are said by "true" and "false".
+var switches = []string{"across-nodes", "local", "weighted"}
 
 // Options say what is put beside a container.
 type Options struct {
 	Image  string // of Yunhe
 	Server string // the platform's address, as pods reach it
 	Secret string // of the pod's namespace: its entry "key" is the API key whose user asks for slices
+
+	NodeFolder   string // the shared folder of the pool's node on machines that have [NodeLabel]; "": pods have no slices on their own machine
+	RuntimeClass string // of pods whose programs have the driver of CUDA themselves, if they name none; "": the cluster's
 }
 
 // pod is what of a pod matters here. What it has besides is not touched.
@@ -63,6 +78,8 @@ type pod struct {
 		Containers     []container       `json:"containers"`
 		InitContainers []container       `json:"initContainers"`
 		Volumes        []json.RawMessage `json:"volumes"`
+		NodeSelector   map[string]string `json:"nodeSelector"`
+		RuntimeClass   string            `json:"runtimeClassName"`
 	} `json:"spec"`
 }
 
@@ -94,6 +111,14 @@ type Op struct {
 	Value any    `json:"value,omitempty"`
 }
 
+// way is how the containers of a pod have their slices.
+type way struct {
+	Options
+	cuda  bool
+	local bool // on the machine's own node
+	exact bool // each container is given just what it may use
+}
+
 // Patch says what a pod becomes; nil if it asks for nothing.
 func Patch(object []byte, o Options) ([]Op, error) {
 	var p pod
@@ -104,7 +129,8 @@ func Patch(object []byte, o Options) ([]Op, error) {
 	said := p.annotations(&check)
 	var out []Op
 	var sides []any
-	exact := p.exact()
+	w := &way{Options: o, cuda: said["api"] == pool.CUDA, local: said["local"] == "true", exact: p.exact()}
+	p.goesLocal(&check, w, said)
 	for _, all := range []struct {
 		name string
 		of   []container
@@ -121,9 +147,9 @@ func Patch(object []byte, o Options) ([]Op, error) {
 				continue
 			}
 			args := c.args(&check, at+".resources.limits", asked, said)
-			c.fits(&check, at, asked, said["api"])
-			out = append(out, c.ops("/spec/"+all.name+"/"+strconv.Itoa(i), asked, said["api"])...)
-			sides = append(sides, beside(c.Name, args, exact, o))
+			c.fits(&check, at, asked, w)
+			out = append(out, c.ops("/spec/"+all.name+"/"+strconv.Itoa(i), asked, w)...)
+			sides = append(sides, beside(c.Name, args, w))
 		}
 	}
 	if check.Err() != nil {
@@ -141,11 +167,52 @@ func Patch(object []byte, o Options) ([]Op, error) {
 	if p.Spec.InitContainers == nil {
 		out = append(out, Op{"add", "/spec/initContainers", []any{}})
 	}
+	if w.local {
+		out = append(out, p.localOps(w)...)
+	}
 	for i, side := range sides { // before the pod's own, which may compute
 		out = append(out, Op{"add", "/spec/initContainers/" + strconv.Itoa(i), side})
 		out = append(out, Op{"add", "/spec/volumes/-", map[string]any{"name": side.(map[string]any)["name"], "emptyDir": map[string]any{}}})
 	}
 	return out, nil
+}
+
+// goesLocal checks that a pod can have its slices on its own machine, if it is to.
+func (p *pod) goesLocal(check *core.Check, w *way, said map[string]string) {
+	if !w.local {
+		return
+	}
+	at := "metadata.annotations[" + Annotations + "local]"
+	if w.NodeFolder == "" {
+		check.Add(at, `is not offered in this cluster: its operator has to start the webhook with --node-folder, and to give machines with a node of the pool the label %s: "true"`, NodeLabel)
+	}
+	if said["across-nodes"] == "true" {
+		check.Add(at, "does not go with %sacross-nodes: its slices are on the node of the machine on which the pod runs", Annotations)
+	}
+	if said["node"] != "" {
+		check.Add(at, "does not go with %snode: the machine on which the pod runs says which node it is, and spec.nodeSelector which machine", Annotations)
+	}
+	if is, has := p.Spec.NodeSelector[NodeLabel]; has && is != "true" {
+		check.Add("spec.nodeSelector["+NodeLabel+"]", `must be "true" with %slocal, got %q`, Annotations, is)
+	}
+}
+
+// localOps have a pod run on a machine with a node of the pool, whose shared folder is a volume of it.
+func (p *pod) localOps(w *way) []Op {
+	out := []Op{{"add", "/spec/volumes/-", map[string]any{"name": shared, "hostPath": map[string]any{"path": w.NodeFolder, "type": "Directory"}}}}
+	if p.Spec.NodeSelector == nil {
+		out = append(out, Op{"add", "/spec/nodeSelector", map[string]any{}})
+	}
+	out = append(out, Op{"add", "/spec/nodeSelector/" + escaped(NodeLabel), "true"})
+	if w.cuda && w.RuntimeClass != "" && p.Spec.RuntimeClass == "" {
+		out = append(out, Op{"add", "/spec/runtimeClassName", w.RuntimeClass})
+	}
+	return out
+}
+
+// escaped is a name as a path of a patch has it.
+func escaped(name string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
 // annotations are those that are for the pool, by their names.
@@ -158,16 +225,16 @@ func (p *pod) annotations(check *core.Check) map[string]string {
 		}
 		value := p.Metadata.Annotations[name]
 		at := "metadata.annotations[" + name + "]"
-		switch key {
-		case "weighted", "across-nodes":
+		switch {
+		case slices.Contains(switches, key):
 			if value != "true" && value != "false" {
 				check.Add(at, `must be "true" or "false", got %q`, value)
 			}
-		case "api":
+		case key == "api":
 			if value != pool.OpenCL && value != pool.CUDA {
 				check.Add(at, "must be %q or %q, got %q", pool.OpenCL, pool.CUDA, value)
 			}
-		case "priority":
+		case key == "priority":
 			if n, err := strconv.Atoi(value); err != nil || n < 0 || n > 100 {
 				check.Add(at, "must be a number from 0 to 100, got %q", value)
 			}
@@ -233,30 +300,36 @@ func (c *container) args(check *core.Check, at string, asked map[string]any, sai
 	}
 	for _, key := range slices.Sorted(maps.Keys(said)) {
 		switch {
-		case said[key] == "false":
-		case said[key] == "true" && (key == "weighted" || key == "across-nodes"):
-			args = append(args, flags[key])
-		default:
+		case !slices.Contains(switches, key):
 			args = append(args, flags[key]+"="+said[key])
+		case said[key] == "true" && key == "local":
+			args = append(args, flags[key], "only", "--node-socket", nodeDir+"/"+path.Base(pool.SharedSocket))
+		case said[key] == "true":
+			args = append(args, flags[key])
 		}
 	}
 	return args
 }
 
 // fits checks that the container can be given what it asks for.
-func (c *container) fits(check *core.Check, at string, asked map[string]any, api string) {
+func (c *container) fits(check *core.Check, at string, asked map[string]any, w *way) {
 	if len(ours)+len(c.Name) > 63 {
 		check.Add(at+".name", "must be at most %d characters long to have a container beside it, got %d", 63-len(ours), len(c.Name))
 	}
-	if api != pool.CUDA {
+	if !w.cuda {
 		return
 	}
-	if slices.ContainsFunc(c.Env, func(e variable) bool { return e.Name == preload }) {
+	if c.sets(preload) {
 		check.Add(at+".env", "must not set %s, by which programs of CUDA find the slice", preload)
 	}
-	if n, has := asked[Cards]; has && fmt.Sprint(n) != "1" {
-		check.Add(at+".resources.limits["+Cards+"]", "must be 1 for programs of CUDA, which find one device, got %q", fmt.Sprint(n))
+	if n, has := asked[Cards]; has && fmt.Sprint(n) != "1" && !w.local {
+		check.Add(at+".resources.limits["+Cards+"]", `must be 1 for programs of CUDA, which find one device, unless the pod has the annotation %slocal: "true", got %q`, Annotations, fmt.Sprint(n))
 	}
+}
+
+// sets reports whether the container's environment is said to have a variable.
+func (c *container) sets(name string) bool {
+	return slices.ContainsFunc(c.Env, func(e variable) bool { return e.Name == name })
 }
 
 // exact reports whether each container is given just what it may use of processors and
@@ -279,14 +352,13 @@ func (p *pod) exact() bool {
 }
 
 // ops take out what was asked for, and have the container at a path find the slice.
-func (c *container) ops(at string, asked map[string]any, api string) (out []Op) {
+func (c *container) ops(at string, asked map[string]any, w *way) (out []Op) {
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
-		escaped := strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 		if _, has := c.Resources.Limits[name]; has {
-			out = append(out, Op{Op: "remove", Path: at + "/resources/limits/" + escaped})
+			out = append(out, Op{Op: "remove", Path: at + "/resources/limits/" + escaped(name)})
 		}
 		if _, has := c.Resources.Requests[name]; has {
-			out = append(out, Op{Op: "remove", Path: at + "/resources/requests/" + escaped})
+			out = append(out, Op{Op: "remove", Path: at + "/resources/requests/" + escaped(name)})
 		}
 	}
 	if c.Env == nil {
@@ -296,14 +368,25 @@ func (c *container) ops(at string, asked map[string]any, api string) (out []Op) 
 		out = append(out, Op{"add", at + "/volumeMounts", []any{}})
 	}
 	env := [][2]string{{"OCL_ICD_VENDORS", dir + "/" + pool.Vendors}, {pool.FileVariable, dir + "/" + pool.SliceFile}}
-	if api == pool.CUDA {
+	switch {
+	case w.cuda && w.local: // the driver is the machine's, which a runtime of NVIDIA's shows who sets these
+		env = append(env, [2]string{preload, dir + "/" + pool.CUDABefore})
+		for _, e := range [][2]string{{"NVIDIA_VISIBLE_DEVICES", "all"}, {"NVIDIA_DRIVER_CAPABILITIES", "compute,utility"}} {
+			if !c.sets(e[0]) {
+				env = append(env, e)
+			}
+		}
+	case w.cuda:
 		env = append(env, [2]string{preload, dir + "/" + pool.CUDALoaded})
 	}
 	for _, e := range env {
 		out = append(out, Op{"add", at + "/env/-", map[string]any{"name": e[0], "value": e[1]}})
 	}
 	out = append(out, Op{"add", at + "/volumeMounts/-", map[string]any{"name": ours + c.Name, "mountPath": dir, "readOnly": true}})
-	if api == pool.CUDA {
+	if w.local {
+		out = append(out, Op{"add", at + "/volumeMounts/-", nodeMount()})
+	}
+	if w.cuda {
 		return out
 	}
 	var mounted []string
@@ -316,19 +399,28 @@ func (c *container) ops(at string, asked map[string]any, api string) (out []Op) 
 	return out
 }
 
-// beside is the container that has a container's slice; exact says whether it, too, is given
-// just what it may use.
-func beside(name string, args []string, exact bool, o Options) map[string]any {
+// nodeMount shows a container the shared folder of its machine's node.
+func nodeMount() map[string]any {
+	return map[string]any{"name": shared, "mountPath": nodeDir, "readOnly": true}
+}
+
+// beside is the container that has a container's slice. Where each is given just what it may
+// use, so is it.
+func beside(name string, args []string, w *way) map[string]any {
 	resources := map[string]any{"requests": map[string]any{"cpu": "10m", "memory": "128Mi"}, "limits": map[string]any{"cpu": "1", "memory": "256Mi"}}
-	if exact {
+	if w.exact {
 		resources = map[string]any{"limits": map[string]any{"cpu": "250m", "memory": "256Mi"}}
 	}
-	secret := map[string]any{"secretKeyRef": map[string]any{"name": o.Secret, "key": "key"}}
+	secret := map[string]any{"secretKeyRef": map[string]any{"name": w.Secret, "key": "key"}}
+	mounts := []any{map[string]any{"name": ours + name, "mountPath": dir}}
+	if w.local {
+		mounts = append(mounts, nodeMount())
+	}
 	return map[string]any{
-		"name": ours + name, "image": o.Image, "args": args,
+		"name": ours + name, "image": w.Image, "args": args,
 		"restartPolicy": "Always", "terminationMessagePolicy": "FallbackToLogsOnError",
-		"env":          []any{map[string]any{"name": "YUNHE_SERVER", "value": o.Server}, map[string]any{"name": "YUNHE_KEY", "valueFrom": secret}},
-		"volumeMounts": []any{map[string]any{"name": ours + name, "mountPath": dir}},
+		"env":          []any{map[string]any{"name": "YUNHE_SERVER", "value": w.Server}, map[string]any{"name": "YUNHE_KEY", "valueFrom": secret}},
+		"volumeMounts": mounts,
 		// A slice may wait in the queue for as long as it takes.
 		"startupProbe": map[string]any{"exec": map[string]any{"command": []any{"/yunhe", "pool", "ready", dir}}, "periodSeconds": 1, "failureThreshold": 1 << 30},
 		"resources":    resources,

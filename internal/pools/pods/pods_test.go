@@ -2,10 +2,14 @@ package pods_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -152,6 +156,154 @@ func TestPatchCUDA(t *testing.T) {
 	}
 }
 
+// local is of a cluster on whose machines nodes of the pool share their sockets.
+var local = pods.Options{Image: "yunhe:1", Server: "https://yunhe.example.org", Secret: "yunhe-pool", NodeFolder: "/var/lib/yunhe-pool/shared", RuntimeClass: "nvidia"}
+
+// patched is an object after a patch, whose every path is looked for as an API server does.
+func patched(t *testing.T, object string, o pods.Options) map[string]any {
+	t.Helper()
+	ops, err := pods.Patch([]byte(object), o)
+	if err != nil {
+		t.Fatalf("%s: %v", object, err)
+	}
+	b, err := json.Marshal(ops)
+	var list []struct {
+		Op, Path string
+		Value    any
+	}
+	var doc any
+	if err = errors.Join(err, json.Unmarshal(b, &list), json.Unmarshal([]byte(object), &doc)); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range list {
+		keys := strings.Split(op.Path, "/")[1:]
+		for i, k := range keys {
+			keys[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(k)
+		}
+		if doc, err = changed(doc, keys, op.Op, op.Value); err != nil {
+			t.Fatalf("%s %s: %v", op.Op, op.Path, err)
+		}
+	}
+	return doc.(map[string]any)
+}
+
+// changed is a document with an operation done at a path.
+func changed(doc any, keys []string, op string, value any) (any, error) {
+	key, last := keys[0], len(keys) == 1
+	switch d := doc.(type) {
+	case map[string]any:
+		inner, has := d[key]
+		switch {
+		case last && op == "add":
+			d[key] = value
+		case !has || last && op != "remove":
+			return nil, fmt.Errorf("nothing is at %s", key)
+		case last:
+			delete(d, key)
+		default:
+			to, err := changed(inner, keys[1:], op, value)
+			d[key] = to
+			return d, err
+		}
+		return d, nil
+	case []any:
+		if key == "-" && last && op == "add" {
+			return append(d, value), nil
+		}
+		i, err := strconv.Atoi(key)
+		switch {
+		case err != nil || i < 0 || i > len(d) || !last && i == len(d):
+			return nil, fmt.Errorf("nothing is at %s", key)
+		case last && op == "add":
+			return slices.Insert(d, i, value), nil
+		case last:
+			return nil, fmt.Errorf("%s of an element", op)
+		}
+		d[i], err = changed(d[i], keys[1:], op, value)
+		return d, err
+	}
+	return nil, fmt.Errorf("nothing is at %s", key)
+}
+
+// A pod whose slices are on its own machine goes to one with a node, is shown its shared
+// socket, and its programs of CUDA have the driver themselves, on several cards, too.
+func TestPatchLocal(t *testing.T) {
+	t.Parallel()
+	type object = map[string]any
+	text := func(v any) string {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	pod := func(api, spec, of string) string {
+		return `{"metadata":{"annotations":{"pool.yunhe.dev/local":"true","pool.yunhe.dev/api":"` + api + `"}},"spec":{` + spec + `"containers":[{"name":"other"},{"name":"node",` + asks + of + `}]}}`
+	}
+	const shown = `{"mountPath":"/yunhe-pool-node","name":"yunhe-node","readOnly":true}`
+	const hostPath = `{"hostPath":{"path":"/var/lib/yunhe-pool/shared","type":"Directory"},"name":"yunhe-node"}`
+
+	spec := patched(t, strings.Replace(pod("cuda", "", ""), `"cpu":"1"`, `"yunhe.dev/pool-cards":"2"`, 1), local)["spec"].(object)
+	side, c := spec["initContainers"].([]any)[0].(object), spec["containers"].([]any)[1].(object)
+	for what, x := range map[string]struct{ got, want any }{
+		"args":    {side["args"], []string{"pool", "run", "--platform", "--into", "/yunhe-pool", "--cards", "2", "--compute", "37", "--memory", "1234MiB", "--api=cuda", "--local", "only", "--node-socket", "/yunhe-pool-node/pool.sock"}},
+		"volumes": {spec["volumes"], json.RawMessage(`[` + hostPath + `,{"emptyDir":{},"name":"yunhe-pool-node"}]`)}, // the container's name is node
+		"where":   {spec["nodeSelector"], object{"pool.yunhe.dev/node": "true"}},
+		"class":   {spec["runtimeClassName"], "nvidia"},
+		"mounts":  {c["volumeMounts"], json.RawMessage(`[{"mountPath":"/yunhe-pool","name":"yunhe-pool-node","readOnly":true},` + shown + `]`)},
+		"beside":  {side["volumeMounts"], json.RawMessage(`[{"mountPath":"/yunhe-pool","name":"yunhe-pool-node"},` + shown + `]`)},
+		"env": {c["env"], json.RawMessage(`[{"name":"OCL_ICD_VENDORS","value":"/yunhe-pool/vendors"},{"name":"YUNHE_POOL_FILE","value":"/yunhe-pool/slice.env"},{"name":"LD_PRELOAD","value":"/yunhe-pool/libyunhe-cuda.so"},` +
+			`{"name":"NVIDIA_VISIBLE_DEVICES","value":"all"},{"name":"NVIDIA_DRIVER_CAPABILITIES","value":"compute,utility"}]`)},
+	} {
+		if got, want := text(x.got), text(x.want); got != want {
+			t.Errorf("%s: got %s, want %s", what, got, want)
+		}
+	}
+
+	// What the pod says itself stays, and one volume is enough for two containers.
+	both := strings.Replace(pod("cuda", `"runtimeClassName":"gvisor","nodeSelector":{"zone":"a","pool.yunhe.dev/node":"true"},"volumes":[{"name":"v"}],`, `,"env":[{"name":"NVIDIA_VISIBLE_DEVICES","value":"0"}],"volumeMounts":[{"mountPath":"/v","name":"v"}]`), `{"name":"other"}`, `{"name":"other",`+asks+`}`, 1)
+	spec = patched(t, both, local)["spec"].(object)
+	if got, want := text(spec["nodeSelector"]), `{"pool.yunhe.dev/node":"true","zone":"a"}`; got != want || spec["runtimeClassName"] != "gvisor" {
+		t.Errorf("it goes to %s, as %v, want %s", got, spec["runtimeClassName"], want)
+	}
+	if got := text(spec); strings.Count(got, hostPath) != 1 || strings.Count(got, shown) != 4 || strings.Count(got, `"NVIDIA_VISIBLE_DEVICES"`) != 2 || !strings.Contains(got, `{"name":"NVIDIA_VISIBLE_DEVICES","value":"0"}`) {
+		t.Errorf("two containers: %s", got)
+	}
+
+	// One of OpenCL comes by the socket and needs nothing of NVIDIA's; one that is not to be there is as any.
+	if got := text(patched(t, pod("opencl", `"nodeSelector":null,`, ""), local)); strings.Count(got, shown) != 2 || strings.Contains(got, "LD_PRELOAD") || strings.Contains(got, "NVIDIA") || strings.Contains(got, "runtimeClassName") || !strings.Contains(got, "/usr/lib/libOpenCL.so.1") {
+		t.Errorf("of OpenCL: %s", got)
+	}
+	if got := text(patched(t, strings.Replace(pod("cuda", "", ""), `local":"true"`, `local":"false"`, 1), local)); strings.Contains(got, "node-socket") || strings.Contains(got, "nodeSelector") || strings.Contains(got, "hostPath") || !strings.Contains(got, "/yunhe-pool/cuda/libcuda.so.1") {
+		t.Errorf("one that is not to be local: %s", got)
+	}
+}
+
+func TestPatchLocalRefuses(t *testing.T) {
+	t.Parallel()
+	pod := func(annotations, spec string) string {
+		return `{"metadata":{"annotations":{"pool.yunhe.dev/local":"true"` + annotations + `}},"spec":{` + spec + `"containers":[{"name":"main",` + asks + `}]}}`
+	}
+	const at = "metadata.annotations[pool.yunhe.dev/local]: "
+	for _, x := range []struct {
+		object string
+		o      pods.Options
+		want   string
+	}{
+		{pod("", ""), options, at + "is not offered in this cluster: its operator has to start the webhook with --node-folder"},
+		{pod(`,"pool.yunhe.dev/across-nodes":"true"`, ""), local, at + "does not go with pool.yunhe.dev/across-nodes"},
+		{pod(`,"pool.yunhe.dev/node":"n1"`, ""), local, at + "does not go with pool.yunhe.dev/node"},
+		{pod("", `"nodeSelector":{"pool.yunhe.dev/node":"false"},`), local, `spec.nodeSelector[pool.yunhe.dev/node]: must be "true"`},
+		{strings.Replace(pod("", ""), `"true"`, `"only"`, 1), local, at + `must be "true" or "false", got "only"`},
+		{strings.Replace(pod(`,"pool.yunhe.dev/api":"cuda"`, ""), `"resources"`, `"env":[{"name":"LD_PRELOAD","value":"x"}],"resources"`, 1), local, "spec.containers[0].env: must not set LD_PRELOAD"},
+		{strings.Replace(pod("", ""), asks, `"image":"x"`, 1), local, "and none does"},
+	} {
+		if ops, err := pods.Patch([]byte(x.object), x.o); fault.KindOf(err) != fault.Invalid || ops != nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v, %v, want %q", x.object, ops, err, x.want)
+		}
+	}
+}
+
 func TestPatchRefuses(t *testing.T) {
 	t.Parallel()
 	pod := func(annotations, limits string) string {
@@ -221,8 +373,9 @@ func TestHandler(t *testing.T) {
 func FuzzPatch(f *testing.F) {
 	f.Add([]byte(`{"spec":{"containers":[{"name":"main",` + asks + `}]}}`))
 	f.Add([]byte(`{"metadata":{"annotations":{"pool.yunhe.dev/spec":"a"}},"spec":{"containers":[{"resources":{"limits":{"yunhe.dev/pool-cards":1}}}]}}`))
+	f.Add([]byte(`{"metadata":{"annotations":{"pool.yunhe.dev/local":"true","pool.yunhe.dev/api":"cuda"}},"spec":{"nodeSelector":{"a":"b"},"containers":[{"name":"main",` + asks + `}]}}`))
 	f.Fuzz(func(t *testing.T, object []byte) {
-		ops, err := pods.Patch(object, options)
+		ops, err := pods.Patch(object, local)
 		if err != nil && (ops != nil || fault.KindOf(err) != fault.Invalid) {
 			t.Errorf("%v, %v", ops, err)
 		}
