@@ -407,29 +407,36 @@ func TestCUDAJobs(t *testing.T) {
 	}
 }
 
+// podded is what the webhook makes of a pod of group g with these annotations and limits:
+// the arguments of the container beside and the environment of its own. paths are those
+// that they are shown, and where they are here.
+func podded(t *testing.T, annotations, limits string, o pods.Options, paths ...string) (side, env []string) {
+	t.Helper()
+	ops, err := pods.Patch([]byte(`{"metadata":{"annotations":{"pool.yunhe.dev/group":"g",`+annotations+`}},"spec":{"containers":[{"name":"main","resources":{"limits":{`+limits+`}}}]}}`), o)
+	must(t, err)
+	here := strings.NewReplacer(paths...)
+	for _, op := range ops {
+		value, _ := op.Value.(map[string]any)
+		switch {
+		case strings.HasSuffix(op.Path, "/env/-"):
+			env = append(env, fmt.Sprintf("%s=%s", value["name"], here.Replace(value["value"].(string))))
+		case op.Path == "/spec/initContainers/0":
+			for _, a := range value["args"].([]string) {
+				side = append(side, here.Replace(a))
+			}
+		}
+	}
+	return side, env
+}
+
 // TestCUDAPods: what the webhook makes of a pod whose container is for CUDA finds the
 // slice: the container beside it and its own are played as processes.
 func TestCUDAPods(t *testing.T) {
 	w := openCUDA(t)
 	w.start("n1", false)
 	w.online(1)
-	ops, err := pods.Patch([]byte(`{"metadata":{"annotations":{"pool.yunhe.dev/api":"cuda","pool.yunhe.dev/group":"g"}},"spec":{"containers":[{"name":"main","resources":{"limits":{"yunhe.dev/pool-compute":"40","yunhe.dev/pool-memory":"37"}}}]}}`),
-		pods.Options{Image: "yunhe:1", Server: w.url, Secret: "s"})
-	must(t, err)
 	dir := t.TempDir()
-	here := func(s string) string { return strings.ReplaceAll(s, "/yunhe-pool", dir) }
-	var side, env []string
-	for _, op := range ops {
-		value, _ := op.Value.(map[string]any)
-		switch {
-		case strings.HasSuffix(op.Path, "/env/-"):
-			env = append(env, fmt.Sprintf("%s=%s", value["name"], here(value["value"].(string))))
-		case op.Path == "/spec/initContainers/0":
-			for _, a := range value["args"].([]string) {
-				side = append(side, here(a))
-			}
-		}
-	}
+	side, env := podded(t, `"pool.yunhe.dev/api":"cuda"`, `"yunhe.dev/pool-compute":"40","yunhe.dev/pool-memory":"37"`, pods.Options{Image: "yunhe:1", Server: w.url, Secret: "s"}, "/yunhe-pool", dir)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	beside := w.bench.Yunhe(ctx, "", nil, side...)
