@@ -3,7 +3,10 @@
 package pool
 
 import (
+	"os"
 	"os/exec"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,4 +47,34 @@ func TestFollow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFollowOthers: a program that the node may not end is refused: nothing else would
+// give back what it has on the card.
+func TestFollowOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: only root can be another user")
+	}
+	cmd := exec.CommandContext(t.Context(), "sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for how, open := range map[string]func(pid, flags int) (int, error){"by descriptor": unix.PidfdOpen, "by number": func(int, int) (int, error) { return -1, unix.ENOSYS }} {
+		told := make(chan error)
+		go func() {
+			runtime.LockOSThread() // which ends with the goroutine
+			const nobody = 65534
+			if _, _, no := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); no != 0 {
+				told <- no
+				return
+			}
+			_, err := follow(cmd.Process.Pid, open)
+			told <- err
+		}()
+		if err := <-told; err == nil || !strings.Contains(err.Error(), "start the node as root") {
+			t.Errorf("%s: %v", how, err)
+		}
+	}
+	_ = cmd.Process.Kill() // or the test's end does
+	_ = cmd.Wait()
 }

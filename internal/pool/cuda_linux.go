@@ -302,16 +302,21 @@ func follower(conn net.Conn) (*outsider, error) {
 	return p, nil
 }
 
+// follow finds a process that the node may end, as it must with the process's slice.
 func follow(pid int, open func(pid, flags int) (int, error)) (*outsider, error) {
 	fd, err := open(pid, 0)
-	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) { // as filters of containers say of calls that they do not know
-		return &outsider{fd: fd, pid: pid}, err
+	p := &outsider{fd: fd, pid: pid}
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // as filters of containers say of calls that they do not know
+		p.fd, err = -1, nil
+		if p.at = p.started(); p.at == "" {
+			err = unix.ESRCH
+		}
 	}
-	p := &outsider{fd: -1, pid: pid}
-	if p.at = p.started(); p.at == "" {
-		return nil, unix.ESRCH
+	if err == nil && errors.Is(p.signal(0), unix.EPERM) {
+		p.close()
+		err = errors.New("it is another user's, and the pool node could not end it with its slice: start the node as root")
 	}
-	return p, nil
+	return p, err
 }
 
 // peer is the process at the other end of a Unix socket; its PID is 0 where the node
@@ -344,12 +349,17 @@ func (p *outsider) close() {
 	}
 }
 
-func (p *outsider) kill() {
-	if p.fd >= 0 {
-		_ = unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0) // or it has ended
-	} else if p.started() == p.at {
-		_ = unix.Kill(p.pid, unix.SIGKILL)
+func (p *outsider) kill() { _ = p.signal(unix.SIGKILL) } // or it has ended
+
+// signal sends the process a signal; 0 asks only whether the node may.
+func (p *outsider) signal(s unix.Signal) error {
+	switch {
+	case p.fd >= 0:
+		return unix.PidfdSendSignal(p.fd, s, nil, 0)
+	case p.started() == p.at:
+		return unix.Kill(p.pid, s)
 	}
+	return unix.ESRCH
 }
 
 // ended waits so long at most for the process to end.
