@@ -196,7 +196,7 @@ func TestPods(t *testing.T) {
 	const pods = "/api/v1/namespaces/default/pods"
 
 	cert, key, ca := certificate(t, t.TempDir())
-	hook := exec.Command(binary, "pool", "webhook", "--listen", "127.0.0.1:0", "--cert", cert, "--cert-key", key, "--image", "yunhe:test", "--platform-url", w.url)
+	hook := exec.Command(binary, "pool", "webhook", "--listen", "127.0.0.1:0", "--cert", cert, "--cert-key", key, "--image", "yunhe:test", "--platform-url", w.url, "--node-folder", "/var/lib/yunhe-pool/shared")
 	listens, end := w.serve(hook, regexp.MustCompile(`webhook listens" address=(\S+)`))
 	manifest, err := exec.Command(binary, "pool", "webhook", "manifest", "--image", "yunhe:test", "--platform-url", w.url).Output()
 	must(t, err)
@@ -239,6 +239,10 @@ func TestPods(t *testing.T) {
 	w.play(object, vendors)
 	if !strings.Contains(string(object), `"qosClass":"Guaranteed"`) { // as it was without the pool
 		t.Errorf("the pod is %s", object)
+	}
+	local := strings.Replace(podAsking("asks-local", "37"), `"pool.yunhe.dev/group"`, `"pool.yunhe.dev/local":"true","pool.yunhe.dev/api":"cuda","pool.yunhe.dev/group"`, 1)
+	if code, out := api(pods, local); code != http.StatusCreated || !strings.Contains(string(out), `"nodeSelector":{"pool.yunhe.dev/node":"true"}`) || !strings.Contains(string(out), `"hostPath":{"path":"/var/lib/yunhe-pool/shared","type":"Directory"}`) {
+		t.Errorf("%d %s", code, out)
 	}
 	goesOn := strings.NewReplacer(`"containers"`, `"initContainers"`, `"resources"`, `"restartPolicy":"Always","resources"`, `}]}}`, `}],"containers":[{"name":"other","image":"any"}]}}`).Replace(podAsking("asks-beside", "37"))
 	if code, out := api(pods, goesOn); code != http.StatusCreated || !strings.Contains(string(out), "yunhe-pool-main") || strings.Contains(string(out), `"yunhe.dev/pool-compute":"`) {
