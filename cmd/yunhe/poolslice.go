@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -98,6 +99,20 @@ func (s *sliceFlags) checkSocket() error {
 	return nil
 }
 
+// opens looks whether the node's socket can be opened, if one is named: a slice's node is
+// tried again and again.
+func (s *sliceFlags) opens(ctx context.Context) error {
+	if s.socket == "" {
+		return nil
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", s.socket)
+	if err != nil {
+		return fault.Wrap(fault.Unavailable, err, "--node-socket must be the shared socket of a platform's pool node on this machine, %s in its folder", pool.SharedSocket)
+	}
+	return conn.Close()
+}
+
 func (s *sliceFlags) request(spec pool.Spec) (*poolv1.RequestSliceRequest, error) {
 	r := &poolv1.RequestSliceRequest{RequestId: core.NewID("request"), GroupId: s.group, SpecId: s.spec, Api: spec.API, Model: spec.Model, Priority: s.priority, Host: pool.Host(), Name: spec.Name, IdleSeconds: spec.Idle, LimitSeconds: spec.Limit,
 		Physical: s.physical, Affinity: s.affinity, AntiAffinity: s.apart, AcrossNodes: s.across}
@@ -131,6 +146,9 @@ func (c *cli) take(ctx context.Context, a *api, s *sliceFlags, spec pool.Spec) (
 	}
 	if id == "" {
 		r, err := s.request(spec)
+		if err == nil {
+			err = s.opens(ctx)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -106,6 +106,9 @@ func TestCUDAInto(t *testing.T) {
 	}
 	w.until("its slice is given back", func() bool { return len(w.live()) == 0 })
 	shared := filepath.Join(w.dir, "n2", pool.SharedSocket)
+	if out, err := w.bench.Yunhe(t.Context(), "", nil, append(into, "--node-socket", shared+".not")...).CombinedOutput(); err == nil || !strings.Contains(string(out), "must be the shared socket") || !strings.Contains(string(out), "no such file") {
+		t.Errorf("a socket that is not there: %v: %s", err, out)
+	}
 	_, stop = w.had(dir, append(into, "--on", "n2", "--node-socket", shared)...)
 	if out, err := w.started(env, "proc", "fill").CombinedOutput(); err != nil || string(out) != "filled 37, error 2\nagain 0 2\n" {
 		t.Errorf("by the node's shared socket: %v: %s", err, out)
