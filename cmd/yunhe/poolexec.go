@@ -104,10 +104,12 @@ func poolExecCommand(c *cli) *cobra.Command {
 				}
 				return hold(cmd.Context(), tasks, file)
 			}
-			library, env := c.env(gateway.LibraryVariable), []string(nil)
+			library, env, cards := c.env(gateway.LibraryVariable), []string(nil), []string(nil)
 			switch {
 			case tasks[0].API != pool.CUDA:
 			case c.env(gateway.DriverVariable) != "":
+				inOrder(tasks)
+				cards = pool.CUDACards(cudaCards(tasks)...)
 				env = pool.CUDAEnvironment(filepath.Join(library, pool.CUDABefore), c.env("LD_PRELOAD"), cudaCards(tasks)...)
 			default: // the sandbox has no driver
 				env = pool.RemoteCUDAEnvironment(filepath.Join(library, pool.CUDAFolder), c.env("LD_LIBRARY_PATH"), c.env("LD_PRELOAD"))
@@ -115,7 +117,7 @@ func poolExecCommand(c *cli) *cobra.Command {
 			by := finds{vendors: filepath.Join(library, pool.Vendors), env: env}
 			if path := c.env(pool.FileVariable); path != "" {
 				var err error
-				if by.file, err = writeSlices(path, tasks); err != nil {
+				if by.file, err = writeSlices(path, tasks, cards...); err != nil {
 					return err
 				}
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -72,6 +73,12 @@ func cudaCards(tasks []*agent.Task) []pool.CUDACard {
 		cards = append(cards, pool.CUDACard{UUID: t.UUID, Bus: t.Bus})
 	}
 	return cards
+}
+
+// inOrder has tasks of CUDA be as their machine counts the cards: the platform's order means
+// nothing.
+func inOrder(tasks []*agent.Task) {
+	slices.SortStableFunc(tasks, func(a, b *agent.Task) int { return cmp.Compare(a.Bus, b.Bus) })
 }
 
 // far is a task whose node is not reached by a Unix socket; nil: there is none.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,8 +164,8 @@ func (c *cli) take(ctx context.Context, a *api, s *sliceFlags, spec pool.Spec) (
 		defer stop()
 		_, _ = a.pool.ReleaseSlice(bye, &poolv1.ReleaseSliceRequest{SliceId: id}) // or it ends when nobody awaits it
 	}
-	if err == nil && t[0].API == pool.CUDA { // as the machine counts them: the platform's order means nothing
-		slices.SortStableFunc(t, func(a, b *agent.Task) int { return cmp.Compare(a.Bus, b.Bus) })
+	if err == nil && t[0].API == pool.CUDA {
+		inOrder(t)
 	}
 	return t, err
 }

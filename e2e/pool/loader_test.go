@@ -22,8 +22,15 @@ import (
 // system, but no loader of OpenCL.
 func (w *world) bare() string {
 	w.t.Helper()
+	return w.root("bare", w.bench.Program, w.libraries("OpenCL", w.bench.Program))
+}
+
+// libraries are those of a system that programs, a shell and yunhe need, but those with a
+// word in their names.
+func (w *world) libraries(but string, programs ...string) []string {
+	w.t.Helper()
 	var libraries []string
-	for _, name := range []string{w.bench.Program, busybox(w.t), binary} {
+	for _, name := range append(programs, busybox(w.t), binary) {
 		out, _ := exec.Command("ldd", name).Output() // it says of a static one that it is
 		for _, m := range regexp.MustCompile(`(?m)(/\S+) \(0x`).FindAllStringSubmatch(string(out), -1) {
 			libraries = append(libraries, m[1])
@@ -35,7 +42,7 @@ func (w *world) bare() string {
 		libraries = append(libraries, found...)
 	}
 	slices.Sort(libraries)
-	return w.root("bare", w.bench.Program, slices.DeleteFunc(slices.Compact(libraries), func(l string) bool { return strings.Contains(l, "OpenCL") }))
+	return slices.DeleteFunc(slices.Compact(libraries), func(l string) bool { return strings.Contains(l, but) })
 }
 
 // bareMusl is the same of a system of musl (Alpine), with nothing of glibc's.

@@ -52,7 +52,7 @@ func TestCUDALocal(t *testing.T) {
 		!strings.Contains(string(out), "no center has a pool node on its machine") {
 		t.Errorf("without such a center: %v: %s", err, out)
 	}
-	_, stop := w.gateway("near", []string{"n1"}, "--pool-libraries", w.driver)
+	dir, stop := w.gateway("near", []string{"n1"}, "--pool-libraries", w.driver)
 
 	id := w.submit("api=cuda,local,compute=40,memory=37MiB,group=g", "./program linked info && ./program proc env && ./program dlsym add 5", program...)
 	w.yunhe("job", "wait", id)
@@ -79,10 +79,10 @@ func TestCUDALocal(t *testing.T) {
 		return slices.ContainsFunc(of(job), func(x *poolv1.Slice) bool { return x.MemoryUsedBytes == 37<<20 })
 	}
 	w.until("it holds what it asked for", func() bool { return holds(beside) })
-	if out := w.yunhe("job", "exec", beside, "--", "./program", "proc", "shows"); !strings.HasPrefix(out, "cards 2") {
+	if out := w.yunhe("job", "exec", beside, "--", "./program", "proc", "shows"); !strings.HasPrefix(out, "0000:17:00.0 0000:65:00.0") {
 		t.Errorf("beside the run it sees %s", out)
 	}
-	if out := w.yunhe("job", "exec", beside, "--", "./program", "proc", "fill"); !strings.HasPrefix(out, "filled 0, error 2") {
+	if out := w.yunhe("job", "exec", beside, "--", "./program", "proc", "hold", "1"); out != "holds 2\n" {
 		t.Errorf("beside what has all of a card's memory: %s", out)
 	}
 	stop()
@@ -90,7 +90,7 @@ func TestCUDALocal(t *testing.T) {
 		t.Errorf("without the gateway its slices are %v", of(beside))
 	}
 	_, stop = w.gateway("near", []string{"n1"}, "--pool-libraries", w.driver)
-	if out := w.yunhe("job", "exec", beside, "--", "./program", "proc", "shows"); !strings.HasPrefix(out, "cards 2") {
+	if out := w.yunhe("job", "exec", beside, "--", "./program", "proc", "shows"); !strings.HasPrefix(out, "0000:17:00.0 0000:65:00.0") {
 		t.Errorf("under the next gateway it sees %s", out)
 	}
 	w.yunhe("job", "stop", beside)
@@ -103,6 +103,23 @@ func TestCUDALocal(t *testing.T) {
 	must(t, err)
 	w.until("its program has ended", func() bool { return strings.Contains(w.yunhe("job", "logs", taken), "Killed") })
 	w.yunhe("job", "stop", taken)
+
+	// An image brings its own programs, and has the machine's driver.
+	root := w.root("image", w.near, w.libraries("libcuda", w.near))
+	if out, err := exec.Command("tar", "-C", root, "-cf", root+".tar", ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	w.yunhe("gateway", "image", "load", "--data", dir, "--id", "image", root+".tar")
+	w.until("the image is known", func() bool {
+		out, err := w.bench.Yunhe(t.Context(), "", nil, "job", "submit", "--name", "image", "--image", "image", "--spec", "small", "--pool", "api=cuda,local,compute=40,memory=37MiB,group=g",
+			"--command", "program linked info && program dlsym add 5").CombinedOutput()
+		id = regexp.MustCompile(`job_\w+`).FindString(string(out))
+		return err == nil && id != ""
+	})
+	w.yunhe("job", "wait", id)
+	if log := w.yunhe("job", "logs", id); !strings.HasPrefix(log, "devices 1, ") || !strings.Contains(log, "sum 327680\n") {
+		t.Errorf("in an image it says %s", log)
+	}
 
 	for shares, says := range map[string]string{
 		"api=cuda,local,cards=3,compute=10,memory=1MiB":        "3 cards of one pool node are wanted: none has more than 2",

@@ -226,16 +226,18 @@ func CUDACards(cards ...CUDACard) []string {
 // places on the bus, and NVML, if those can be seen: some (vLLM) read CUDA_VISIBLE_DEVICES as
 // numbers. Parts of a card have none. And who starts a process for each card may say which by
 // its place among the program's: where that could be taken for another's number, all are told
-// by their UUIDs, too. Cards of the machine whose files are not shown here have none, as
-// in containers that are shown some.
+// by their UUIDs, too. In a container that is shown files of some cards the driver counts
+// those.
 func cudaNumbers(root string, cards []CUDACard) []string {
 	folder := filepath.Join(root, NVIDIACards)
 	all, _ := os.ReadDir(folder) // sorted; none: as if no card was among them
-	all = slices.DeleteFunc(all, func(e os.DirEntry) bool {
+	if shown := slices.DeleteFunc(slices.Clone(all), func(e os.DirEntry) bool {
 		minor := NVIDIAMinor(folder, e.Name())
 		_, err := os.Stat(filepath.Join(root, "dev", fmt.Sprintf("nvidia%d", minor)))
 		return minor >= 0 && errors.Is(err, os.ErrNotExist)
-	})
+	}); len(shown) > 0 { // else this is beside what is shown them
+		all = shown
+	}
 	var numbers, uuids []string
 	can := true
 	for place, c := range cards {
