@@ -2,7 +2,7 @@
 // those that a stand-in of the driver of CUDA plays.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { bin, root, skip, start } from "./platform.mjs";
@@ -183,6 +183,54 @@ describe("accelerator pool", { skip, timeout: 900_000 }, () => {
     await row.getByRole("button", { name: "Release" }).click();
     await page.locator(".ant-popover").getByRole("button", { name: "Release" }).click();
     await row.waitFor({ state: "detached" });
+  });
+
+  test("a job is submitted whose run has CUDA's driver on the node's machine", async (t) => {
+    if (missing || cuda) return t.skip(missing || cuda);
+    if (process.getuid() !== 0) return t.skip("gateways need root to isolate what they run");
+    const shared = join(p.dir, "programs");
+    mkdirSync(shared);
+    const source = join(root, "shim/test/cuda.c");
+    const libraries = join(p.dir, "cuda");
+    const options = [
+      "-std=gnu11",
+      "-o",
+      join(shared, "cuda"),
+      source,
+      `-L${libraries}`,
+      "-l:libcuda.so.1",
+      "-ldl",
+      "-pthread",
+    ];
+    execFileSync("gcc", options);
+    const center = join(p.dir, "near.yaml");
+    writeFileSync(center, "id: near\nprices: {small: 100}\naccelerators: none\n");
+    const { token } = await p.rest("POST", "/v1/join-tokens", { aiCenterId: "near" });
+    const near = ["--pool-node", join(p.dir, "n"), "--pool-libraries", libraries, "--share", `${shared}=/programs`];
+    const own = ["--center", center, "--measure", "no", "--data", join(p.dir, "near"), "--token", token];
+    const { child } = p.run(bin, ["gateway", "--server", p.url, ...own, ...near]);
+    await p.said(child, /(connected to the platform)/);
+
+    await page.goto(`${p.url}/jobs/new`);
+    await page.getByLabel("Name").first().fill("driver");
+    await page.getByRole("textbox", { name: "Command" }).fill("/programs/cuda linked info");
+    await p.choose(page, "Image", "host");
+    await p.choose(page, "Resource specification", "small");
+    await page.getByText("Time limit, constraints, data, quality, accelerators, environment, files").first().click();
+    const form = page.getByTestId("task-pool");
+    await form.getByLabel("Compute", { exact: true }).fill("30");
+    await form.getByLabel("Memory", { exact: true }).fill("100");
+    await p.choose(form, "Programs use", "CUDA");
+    await page.getByLabel("on the run's machine").check();
+    await form.scrollIntoViewIfNeeded();
+    await p.shot("pool-job");
+    await page.getByTestId("submit").click();
+    await page.waitForURL(/\/jobs\/job_/);
+    await page.locator(".yh-head .yh-state", { hasText: "Succeeded" }).waitFor();
+    await page.getByRole("tab", { name: "Log" }).click();
+    await page.locator(".yh-log-line", { hasText: "100 of 100 free" }).waitFor();
+    await p.shot("pool-job-log");
+    await p.open("Accelerator pool");
   });
 
   test("the policy of the pool is set", async (t) => {
