@@ -23,7 +23,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -44,7 +46,25 @@ type bench struct {
 	cuda, pool          string // programs of CUDA (shim/test/cuda.c), of OpenCL (shim/test/pool.c)
 	device, twin, model string // of CUDA; of OpenCL
 	env                 []string
-	log                 *bytes.Buffer
+	log                 *syncBuffer
+}
+
+// syncBuffer is written to and read at once.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 // say logs what was measured, and of what.
@@ -80,7 +100,7 @@ func data(t *testing.T, name string) string {
 // start starts a node. Without a card it skips, and says so.
 func start(t *testing.T, flags ...string) *bench {
 	t.Helper()
-	b := &bench{t: t, dir: t.TempDir(), yunhe: "../../bin/yunhe", libraries: found, log: &bytes.Buffer{}}
+	b := &bench{t: t, dir: t.TempDir(), yunhe: "../../bin/yunhe", libraries: found, log: &syncBuffer{}}
 	if folder != "" {
 		b.yunhe, b.cuda, b.pool = filepath.Join(folder, "yunhe"), filepath.Join(folder, "cuda"), filepath.Join(folder, "pool")
 	} else if card {
@@ -131,7 +151,11 @@ func (b *bench) none() {
 	b.t.Skipf("SKIPPED: there is no card of NVIDIA's here. The node said:\n%s", b.log)
 }
 
-func (b *bench) node(args []string) {
+func (b *bench) node(args []string) { b.serve(args, regexp.MustCompile(`(pool node listens)`)) }
+
+// serve starts what runs until the test ends, waits until it says something, and returns
+// what is in brackets there.
+func (b *bench) serve(args []string, ready *regexp.Regexp) string {
 	b.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, b.yunhe, args...)
@@ -143,13 +167,16 @@ func (b *bench) node(args []string) {
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
-	lines, ready, over := bufio.NewScanner(said), make(chan bool, 1), make(chan bool)
+	lines, heard, over := bufio.NewScanner(said), make(chan string, 1), make(chan bool)
 	go func() {
 		defer close(over)
 		for lines.Scan() {
 			fmt.Fprintln(b.log, lines.Text())
-			if strings.Contains(lines.Text(), "pool node listens") {
-				ready <- true
+			if m := ready.FindStringSubmatch(lines.Text()); m != nil {
+				select {
+				case heard <- m[1]:
+				default: // it says so again
+				}
 			}
 		}
 	}()
@@ -159,19 +186,21 @@ func (b *bench) node(args []string) {
 		<-over
 		_ = cmd.Wait()
 		if b.t.Failed() {
-			b.t.Logf("the node said:\n%s", b.log)
+			b.t.Logf("yunhe %s said:\n%s", args[0], b.log)
 		}
 	})
 	select {
-	case <-ready:
+	case what := <-heard:
+		return what
 	case <-over:
 		if card && strings.Contains(b.log.String(), "shows a device") {
 			b.none()
 		}
-		b.t.Fatalf("the node does not start: %s", b.log)
+		b.t.Fatalf("yunhe %s does not start: %s", strings.Join(args, " "), b.log)
 	case <-time.After(time.Minute):
-		b.t.Fatal("the node does not listen")
+		b.t.Fatalf("yunhe %s does not say that it has started: %s", strings.Join(args, " "), b.log)
 	}
+	return ""
 }
 
 // device is what "yunhe pool devices" tells.
