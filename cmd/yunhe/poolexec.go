@@ -108,6 +108,9 @@ func poolExecCommand(c *cli) *cobra.Command {
 			switch {
 			case tasks[0].API != pool.CUDA:
 			case c.env(gateway.DriverVariable) != "":
+				if t := far(tasks); t != nil {
+					return fault.New(fault.Unavailable, "the shared socket of the pool node of task %s cannot be opened, and programs with the driver of CUDA need it", t.ID)
+				}
 				inOrder(tasks)
 				cards = pool.CUDACards(cudaCards(tasks)...)
 				env = pool.CUDAEnvironment(filepath.Join(library, pool.CUDABefore), c.env("LD_PRELOAD"), cudaCards(tasks)...)

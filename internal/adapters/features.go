@@ -68,14 +68,16 @@ func offersTx(ctx context.Context, tx *db.Tx, centerID, name string) (offered bo
 	return offered, err
 }
 
-// PoolHostsTx returns of the centers whose runs may use the pool node on their machine
-// what that calls the machine.
-func (s *Service) PoolHostsTx(ctx context.Context, tx *db.Tx) (map[string]string, error) {
-	out := map[string]string{}
-	err := tx.Query(ctx, `SELECT ai_center_id, pool_host FROM gateways WHERE NOT removed AND pool_host <> ''`, nil, func(row db.Row) error {
-		var center, host string
-		err := row.Scan(&center, &host)
-		out[center] = host
+// PoolNodesTx returns of the centers whose runs may have shares of pool nodes on their
+// machine which these are now.
+func (s *Service) PoolNodesTx(ctx context.Context, tx *db.Tx) (map[string][]string, error) {
+	out := map[string][]string{}
+	err := tx.Query(ctx, `SELECT ai_center_id, features, pool_nodes FROM gateways WHERE NOT removed`, nil, func(row db.Row) error {
+		var center, features, nodes string
+		err := row.Scan(&center, &features, &nodes)
+		if slices.Contains(strings.Fields(features), featureName(adapterv1.Feature_FEATURE_POOL_LOCAL)) {
+			out[center] = strings.Fields(nodes)
+		}
 		return err
 	})
 	return out, err

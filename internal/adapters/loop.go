@@ -156,18 +156,21 @@ func (s *Service) shareless(ctx context.Context, centerID string, attempts []*ad
 	if !slices.ContainsFunc(attempts, func(a *adapterv1.Attempt) bool { return a.Pool != nil }) {
 		return attempts, nil
 	}
-	var offered, cuda bool
+	var offered, cuda, local bool
 	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
 		if offered, err = offersTx(ctx, tx, centerID, featureName(adapterv1.Feature_FEATURE_POOL)); err == nil {
 			cuda, err = offersTx(ctx, tx, centerID, featureName(adapterv1.Feature_FEATURE_POOL_CUDA))
 		}
+		if err == nil {
+			local, err = offersTx(ctx, tx, centerID, featureName(adapterv1.Feature_FEATURE_POOL_LOCAL))
+		}
 		return err
 	})
-	if err != nil || offered && cuda {
+	if err != nil || offered && cuda && local {
 		return attempts, err
 	}
 	lacks := func(a *adapterv1.Attempt) bool {
-		return a.Pool != nil && (a.Pool.Api == poolCUDA && !cuda || a.Pool.Api != poolCUDA && !offered)
+		return a.Pool != nil && (a.Pool.Api == poolCUDA && !cuda || a.Pool.Api != poolCUDA && !offered || a.Pool.Local && !local)
 	}
 	var rest []*adapterv1.Attempt
 	var refused []*adapterv1.Refusal
@@ -316,8 +319,8 @@ func (s *Service) recordHeartbeat(ctx context.Context, id string, r *adapterv1.H
 			if _, err := tx.Exec(ctx, `UPDATE gateways SET features = $2 WHERE ai_center_id = $1 AND features <> $2`, id, offerNames(r.Features, r.Parts)); err != nil {
 				return fmt.Errorf("features of the gateway of %s: %w", id, err)
 			}
-			if _, err := tx.Exec(ctx, `UPDATE gateways SET pool_host = $2 WHERE ai_center_id = $1 AND pool_host <> $2`, id, clip(clean(r.PoolHost), 64)); err != nil {
-				return fmt.Errorf("machine of the gateway of %s: %w", id, err)
+			if _, err := tx.Exec(ctx, `UPDATE gateways SET pool_nodes = $2 WHERE ai_center_id = $1 AND pool_nodes <> $2`, id, clip(clean(strings.Join(r.PoolNodes, " ")), 4096)); err != nil {
+				return fmt.Errorf("pool nodes of the gateway of %s: %w", id, err)
 			}
 			if len(nodes) > 0 {
 				if err := s.reg.SyncNodesTx(ctx, tx, id, true, nodes, nil); err != nil {

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,14 +23,15 @@ import (
 // Pool lends runs shares of accelerators; implemented by pools.
 type Pool interface {
 	// Lendable says whether a run could have its shares, now or later, and in
-	// which group; one that is local, on one of these machines.
-	Lendable(ctx context.Context, w pool.Shares, hosts []string) (group string, err error)
-	// LocalTx returns on which of these machines a run that is local could have its
-	// shares now, and on which now or later; nil: that is not known.
-	LocalTx(ctx context.Context, tx *db.Tx, w pool.Shares, hosts []string) (now, ever map[string]bool, err error)
+	// which group; one that is local, of one of these nodes.
+	Lendable(ctx context.Context, w pool.Shares, nodes []string) (group string, err error)
+	// LocalTx returns what says of runs that are local whether they could have their
+	// shares of one of some nodes: now, and now or later.
+	LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, nodes []string) (now, ever bool, err error), error)
 	// Lend returns passes to a run's shares, or what they wait for: "" if it has
-	// begun. It is called until then, and never gives a run two.
-	Lend(ctx context.Context, w pool.Shares) (passes []pool.Pass, waits string, err error)
+	// begun. It is called until then, and never gives a run two. One that is local has
+	// them of one of these nodes; [pool.ErrNoNode]: none lends any now.
+	Lend(ctx context.Context, w pool.Shares, nodes []string) (passes []pool.Pass, waits string, err error)
 	// Placed returns the runs whose shares have a place and have not begun.
 	Placed(ctx context.Context) (map[string]bool, error)
 	// RunEndedTx takes them back.
@@ -56,11 +58,11 @@ func sharesOf(r *record, i int64) pool.Shares {
 
 // checkPool checks what tasks ask the accelerator pool for, and notes the group.
 func (s *Service) checkPool(ctx context.Context, c *core.Check, prefix string, j *jobsv1.JobSpec) error {
-	var hosts []string // of centers
+	var nodes []string // on machines of centers
 	if slices.ContainsFunc(j.Tasks, func(t *jobsv1.Task) bool { return t.GetPool().GetLocal() }) && s.pool != nil {
 		err := s.db.View(ctx, func(tx *db.Tx) error {
-			all, err := s.ad.PoolHostsTx(ctx, tx)
-			hosts = slices.Sorted(maps.Values(all))
+			all, err := s.ad.PoolNodesTx(ctx, tx)
+			nodes = slices.Concat(slices.Collect(maps.Values(all))...)
 			return err
 		})
 		if err != nil {
@@ -80,11 +82,11 @@ func (s *Service) checkPool(ctx context.Context, c *core.Check, prefix string, j
 			c.Add(at+".across_nodes", "is not for shares that are local: they are of one node, on the run's machine")
 			continue
 		}
-		if !t.Network {
+		if !t.Network && !(t.Pool.Local && t.Pool.Api == pool.CUDA) { // whose programs have the node's socket and the driver
 			c.Add(fmt.Sprintf("%stasks[%d].network", prefix, i), "must be true beside pool: its programs reach the accelerators over the network")
 		}
 		caller := core.CallerFrom(ctx)
-		group, err := s.pool.Lendable(ctx, sharesOf(&record{spec: j, tenant: caller.TenantID, user: caller.UserID, userName: caller.UserName}, int64(i)), hosts)
+		group, err := s.pool.Lendable(ctx, sharesOf(&record{spec: j, tenant: caller.TenantID, user: caller.UserID, userName: caller.UserName}, int64(i)), nodes)
 		if fields := fault.FieldsOf(err); len(fields) > 0 {
 			for _, f := range fields {
 				c.Add(at+"."+f.Path, "%s", f.Problem)
@@ -161,14 +163,19 @@ func exclude(it *scheduler.Item, from func(task int) map[string]string) {
 	}
 }
 
-// localRooms is where runs could have shares of the pool node on their own machine.
+// localRooms is where runs could have shares of a pool node on their own machine.
 type localRooms struct {
-	hosts map[string]string                 // by center; nil: not read yet
-	of    map[pool.Shares]map[string]string // centers that are not for them, and why
+	nodes map[string][]string // by center
+	room  func(w pool.Shares, nodes []string) (now, ever bool, err error)
+	of    map[pool.Shares]rooms
 }
 
+// rooms are centers that are not for a run: at none of whose nodes it could have its
+// shares, and, if there are others, at none of whose nodes it could now.
+type rooms struct{ never, busy map[string]string }
+
 // keepLocal keeps tasks whose shares are of their machine's pool node from centers
-// whose node never has such, and while others' nodes have room from those that have none.
+// whose node lends none such, and at first from those whose node has no room while another's has.
 func (s *Service) keepLocal(ctx context.Context, tx *db.Tx, r *record, it *scheduler.Item, local *localRooms) error {
 	var failed error
 	exclude(it, func(n int) map[string]string {
@@ -178,41 +185,50 @@ func (s *Service) keepLocal(ctx context.Context, tx *db.Tx, r *record, it *sched
 		it.Anew = true
 		w := sharesOf(r, int64(n))
 		w.Job, w.Task, w.TaskIndex, w.Project, w.UserName = "", "", 0, "", ""
-		if not, known := local.of[w]; known {
-			return not
+		found, known := local.of[w]
+		if !known {
+			if found, failed = s.notLocal(ctx, tx, w, local); failed != nil {
+				return nil
+			}
 		}
-		not, err := s.notLocal(ctx, tx, w, local)
-		failed = err
-		return not
+		if tx.Now.Sub(db.Time(r.waitingSince)) >= spreadFor {
+			return found.never
+		}
+		return found.busy
 	})
 	return failed
 }
 
-func (s *Service) notLocal(ctx context.Context, tx *db.Tx, w pool.Shares, local *localRooms) (map[string]string, error) {
-	if local.hosts == nil {
-		hosts, err := s.ad.PoolHostsTx(ctx, tx)
-		if err != nil {
-			return nil, err
+func (s *Service) notLocal(ctx context.Context, tx *db.Tx, w pool.Shares, local *localRooms) (rooms, error) {
+	if local.of == nil {
+		var err error
+		if local.nodes, err = s.ad.PoolNodesTx(ctx, tx); err != nil {
+			return rooms{}, err
 		}
-		local.hosts, local.of = hosts, map[pool.Shares]map[string]string{}
+		if local.room, err = s.pool.LocalTx(ctx, tx); err != nil {
+			return rooms{}, err
+		}
+		local.of = map[pool.Shares]rooms{}
 	}
-	now, ever, err := s.pool.LocalTx(ctx, tx, w, slices.Sorted(maps.Values(local.hosts)))
-	if err != nil {
-		return nil, err
-	}
-	not := map[string]string{}
-	free := slices.ContainsFunc(slices.Collect(maps.Values(now)), func(room bool) bool { return room })
-	for center, host := range local.hosts {
+	x := rooms{map[string]string{}, map[string]string{}}
+	free := false
+	for center, nodes := range local.nodes {
+		now, ever, err := local.room(w, nodes)
 		switch {
-		case ever == nil:
-		case !ever[host]:
-			not[center] = "the pool node on its machine never has such shares"
-		case free && !now[host]:
-			not[center] = "the pool node on its machine has no room for its shares now, another center's has"
+		case err != nil:
+			return rooms{}, err
+		case !ever:
+			x.never[center], x.busy[center] = "no pool node on its machine lends such shares now", "no pool node on its machine lends such shares now"
+		case !now:
+			x.busy[center] = "the pool node on its machine has no room for its shares now, another center's has"
 		}
+		free = free || now
 	}
-	local.of[w] = not
-	return not, nil
+	if !free {
+		x.busy = x.never
+	}
+	local.of[w] = x
+	return x, nil
 }
 
 const (
@@ -225,6 +241,12 @@ const (
 	// that its center has and that has not begun: the pool forgets what nobody asks for,
 	// and passes are good for a minute.
 	askPool = 5 * time.Second
+	// localPatience is how long a run waits at its center until a pool node there lends
+	// again, as after its machine was started anew.
+	localPatience = 30 * time.Second
+	// spreadFor is how long a run that is local waits for the centers whose nodes have no
+	// room while others' have: it may be that those cannot have it for other reasons.
+	spreadFor = 10 * time.Second
 )
 
 // Lend gets runs their shares of the accelerator pool and sends them to their
@@ -317,27 +339,37 @@ func (s *Service) lendRound(ctx context.Context, last lent) error {
 	return nil
 }
 
+// elsewhere has a run that its center does not know placed anew.
+func (s *Service) elsewhere(ctx context.Context, a *attempt, why string) error {
+	_, _, err := s.report(ctx, a.center, []*adapterv1.Status{{AttemptId: a.id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: reasonRefused, Message: why}}, map[string]bool{a.id: true}, false)
+	return err
+}
+
 // accepted reports whether a run's center has it.
 func (s *Service) accepted(a *attempt) bool { return a.state != dispatching || s.wasIssued(a.id) }
 
 // lend puts the passes of a run into its message; false: it waits, or has ended.
 func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.Attempt) (ready bool, err error) {
 	w := sharesOf(r, a.task)
+	var nodes []string
 	if w.Local {
 		err := s.db.View(ctx, func(tx *db.Tx) error {
-			hosts, err := s.ad.PoolHostsTx(ctx, tx)
-			w.Host = hosts[a.center]
+			all, err := s.ad.PoolNodesTx(ctx, tx)
+			nodes = all[a.center]
 			return err
 		})
 		if err != nil {
 			return false, err
 		}
-		if w.Host == "" {
-			return false, s.awaits(ctx, a, lendWaits+"its center does not say which machine it is on")
-		}
 	}
 	w.Run, w.Replica, w.Number = a.id, int32(a.replica), int32(a.number)
-	passes, waits, err := s.pool.Lend(ctx, w)
+	passes, waits, err := s.pool.Lend(ctx, w, nodes)
+	if errors.Is(err, pool.ErrNoNode) { // it is being started, or lends no more
+		if s.accepted(a) || s.db.Now().Sub(db.Time(a.placed)) < localPatience {
+			return false, s.awaits(ctx, a, lendWaits+pool.ErrNoNode.Error())
+		}
+		return false, s.elsewhere(ctx, a, pool.ErrNoNode.Error())
+	}
 	switch fault.KindOf(err) {
 	case fault.Invalid, fault.NotFound, fault.Denied, fault.Exhausted:
 		if err != nil {

@@ -34,19 +34,20 @@ type batch struct {
 	over     []string        // attempts that end with this
 	began    []*record       // whose tasks may wait for the start of a run
 	later    map[string]bool // attempts that their center may take another time
+	remember bool            // what is refused counts against the center
 }
 
 // Report records what a center says, in one transaction. See adapters.Work.
 func (s *Service) Report(ctx context.Context, centerID string, statuses []*adapterv1.Status) (recorded, unwanted []string, err error) {
-	return s.report(ctx, centerID, statuses, nil)
+	return s.report(ctx, centerID, statuses, nil, true)
 }
 
 // report is Report; later are the attempts that their center refuses for now
 // only.
-func (s *Service) report(ctx context.Context, centerID string, statuses []*adapterv1.Status, later map[string]bool) (recorded, unwanted []string, err error) {
+func (s *Service) report(ctx context.Context, centerID string, statuses []*adapterv1.Status, later map[string]bool, remember bool) (recorded, unwanted []string, err error) {
 	var b *batch
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
-		b = &batch{s: s, tx: tx, center: centerID, jobs: map[string]*record{}, release: core.Quantities{}, later: later}
+		b = &batch{s: s, tx: tx, center: centerID, jobs: map[string]*record{}, release: core.Quantities{}, later: later, remember: remember}
 		for _, st := range statuses {
 			if err := b.one(ctx, st); err != nil {
 				return fmt.Errorf("report of %s: %w", st.AttemptId, err)
@@ -79,7 +80,7 @@ func (s *Service) Refused(ctx context.Context, centerID string, refusals []*adap
 			later[r.AttemptId] = true
 		}
 	}
-	_, _, err := s.report(ctx, centerID, sts, later)
+	_, _, err := s.report(ctx, centerID, sts, later, true)
 	return err
 }
 
@@ -278,8 +279,10 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 		if b.later[a.id] && a.takenAs == "" {
 			a.takenAs = takenRefused
 		}
-		if err := b.s.stand.RefusedTx(ctx, b.tx, a.center, a.spec, r.spec.Tasks[a.task].ImageId, a.message); err != nil {
-			return err
+		if b.remember {
+			if err := b.s.stand.RefusedTx(ctx, b.tx, a.center, a.spec, r.spec.Tasks[a.task].ImageId, a.message); err != nil {
+				return err
+			}
 		}
 	}
 	if err := b.outcome(ctx, r, a, st.Reason); err != nil {

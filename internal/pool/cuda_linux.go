@@ -97,16 +97,15 @@ func (n *Node) twin(d *device) *device {
 }
 
 // cuda serves a program of CUDA, until its process has ended.
-func (n *Node) cuda(conn net.Conn, challenge []byte, known func()) {
+func (n *Node) cuda(conn net.Conn, challenge []byte, who connection, known func()) {
 	b := make([]byte, wire.TaskIDSize+wire.MACSize)
 	if _, err := io.ReadFull(conn, b); err != nil {
 		return
 	}
 	id, mac := string(b[:wire.TaskIDSize]), b[wire.TaskIDSize:]
-	p, err := follower(conn)
+	err := who.err
 	if err == nil {
-		defer p.close()
-		err = n.cudaProgram(conn, challenge, id, mac, p, known)
+		err = n.cudaProgram(conn, challenge, id, mac, who.p, known)
 	}
 	if err != nil {
 		n.log.Warn("connection refused", "task_id", id, "reason", err)
@@ -282,24 +281,56 @@ type outsider struct {
 	at  string // when it was started: a number is another's later
 }
 
-// follower finds the process at the other end of a Unix socket.
-func follower(conn net.Conn) (*outsider, error) {
+// connection is the process at the other end of a Unix socket, found when it connected:
+// later its number may be another's.
+type connection struct {
+	p   *outsider // nil: it was not found,
+	err error     // for this reason
+}
+
+// connected finds it.
+func connected(conn net.Conn) connection {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
-		return nil, fault.New(fault.Denied, "programs that have the driver of CUDA themselves run on the node's machine, and reach it by its Unix socket")
+		return connection{err: fault.New(fault.Denied, "programs that have the driver of CUDA themselves run on the node's machine, and reach it by its Unix socket")}
 	}
 	who, err := peer(c)
 	if err == nil && who.Pid == 0 {
 		err = errors.New("the program's process cannot be seen from the pool node's")
 	}
 	if err != nil {
-		return nil, err
+		return connection{err: err}
 	}
-	p, err := follow(int(who.Pid), unix.PidfdOpen)
+	p, err := follow(int(who.Pid), func(pid, flags int) (int, error) {
+		if fd, err := peerProcess(c); err == nil {
+			return fd, nil
+		}
+		return unix.PidfdOpen(pid, flags)
+	})
 	if err != nil {
-		return nil, fmt.Errorf("the program's process: %w", err)
+		return connection{err: fmt.Errorf("the program's process: %w", err)}
 	}
-	return p, nil
+	return connection{p: p}
+}
+
+func (c connection) close() {
+	if c.p != nil {
+		c.p.close()
+	}
+}
+
+// peerProcess is a descriptor of the process that connected, whatever has its number now
+// (Linux 6.5).
+func peerProcess(c *net.UnixConn) (fd int, err error) {
+	const peerPIDFD = 77 // SO_PEERPIDFD
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if e := raw.Control(func(s uintptr) { fd, err = unix.GetsockoptInt(int(s), unix.SOL_SOCKET, peerPIDFD) }); e != nil {
+		err = e
+	}
+	return fd, err
 }
 
 // follow finds a process that the node may end, as it must with the process's slice.

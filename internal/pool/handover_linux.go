@@ -333,6 +333,9 @@ func (n *Node) write(keep *copies) (*handover, error) {
 	}
 	h.RDMA = n.rdma
 	for _, l := range n.listeners {
+		if l.Addr().String() == n.shared() {
+			continue // another version may take it for the node's own: the next program opens its own
+		}
 		fd, err := keep.of(l.(syscall.Conn))
 		if err != nil {
 			return nil, err

@@ -450,6 +450,8 @@ func (n *Node) serve(conn net.Conn) {
 	known := sync.OnceFunc(func() { n.greeting.Add(-1) })
 	defer known()
 	defer conn.Close()
+	who := connected(conn)
+	defer func() { who.close() }()
 	hello := make([]byte, len(wire.Greeting)+wire.ChallengeSize)
 	copy(hello, wire.Greeting)
 	challenge := hello[len(wire.Greeting):]
@@ -461,6 +463,10 @@ func (n *Node) serve(conn net.Conn) {
 	kind := make([]byte, len(wire.DataGreeting))
 	if _, err := io.ReadFull(conn, kind); err != nil {
 		return
+	}
+	if string(kind) != wire.CUDAGreeting { // it is of no interest
+		who.close()
+		who = connection{}
 	}
 	sealed := string(kind) == wire.TLSGreeting
 	if sealed {
@@ -485,7 +491,7 @@ func (n *Node) serve(conn net.Conn) {
 		n.control(conn, challenge, sealed, known)
 	case wire.CUDAGreeting:
 		if !sealed {
-			n.cuda(conn, challenge, known)
+			n.cuda(conn, challenge, who, known)
 			return
 		}
 		fallthrough

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,8 +25,7 @@ type Shares struct {
 	Compute, Memory         int64 // percent, MiB
 	Cards, Priority         int64
 	Weighted, Across, Whole bool
-	Local                   bool   // of the node on the machine of the run
-	Host                    string // which that is, where Local is said and it is known
+	Local                   bool // of a node on the machine of the run
 }
 
 // Pass is how who has a slice gets to its node.
@@ -35,10 +35,14 @@ type Pass struct {
 	Host      string   `json:"host"` // names the node's machine
 	Ticket    string   `json:"ticket"`
 	Key       string   `json:"key"`
-	Socket    string   `json:"socket,omitempty"` // where the node's shared socket is here, by which it is reached then
+	Socket    string   `json:"socket,omitempty"` // where the node's shared socket is here, the best way to it
 	Node      string   `json:"-"`                // as the platform calls it
 	Bus       string   `json:"-"`                // where the slice's card is
 }
+
+// ErrNoNode is why a run that is local is not lent its shares: no node on its machine
+// lends such now.
+var ErrNoNode = errors.New("no pool node on its machine lends such shares now")
 
 // SentPass is a pass as the platform sends it to centers.
 type SentPass interface {
@@ -93,7 +97,9 @@ func (p Pass) Redeem(ctx context.Context) (client *Client, task Task, token, at 
 // order are the addresses that may be reached from here, the best first.
 func (p Pass) order() []string {
 	if p.Socket != "" {
-		return []string{"unix:" + p.Socket}
+		far := p
+		far.Socket, far.Host = "", "" // its own socket is not there
+		return append([]string{"unix:" + p.Socket}, far.order()...)
 	}
 	addresses := slices.DeleteFunc(slices.Clone(p.Addresses), func(a string) bool {
 		path, local := strings.CutPrefix(a, "unix:")

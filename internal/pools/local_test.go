@@ -54,7 +54,7 @@ func (m *machine) tell() {
 
 // Runs whose shares are local go to centers that have a pool node on their machine: one
 // that can have them, and one that has room while another has none. They have shares of
-// that node only, also when its machine was started anew before it had room.
+// that node only, wait while it does, and go elsewhere when their center has it no more.
 func TestJobsLocal(t *testing.T) {
 	t.Parallel()
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {
@@ -79,65 +79,84 @@ func TestJobsLocal(t *testing.T) {
 			}
 		}
 		refused(&jobsv1.PoolShares{}, "no center has a pool node on its machine that its runs may use there")
-		a.Join(t, apptest.Center{ID: "none", Features: local, PoolHost: "none.1", Refuse: refuse})
-		ones := a.Join(t, apptest.Center{ID: "ones", Features: local, PoolHost: "one.1"})
-		twos := a.Join(t, apptest.Center{ID: "twos", Features: local, PoolHost: "two.1"})
+		a.Join(t, apptest.Center{ID: "none", Features: local, Refuse: refuse})
+		ones := a.Join(t, apptest.Center{ID: "ones", Features: local, PoolNodes: []string{"no such node", "one"}})
+		twos := a.Join(t, apptest.Center{ID: "twos", Features: local, PoolNodes: []string{"two"}})
 		refused(&jobsv1.PoolShares{Cards: 3}, "at no center that has a pool node on its machine: 3 cards of one pool node are wanted")
 		refused(&jobsv1.PoolShares{Cards: 2, AcrossNodes: true}, "pool.across_nodes: is not for shares that are local")
 		refused(&jobsv1.PoolShares{Model: "C"}, `no device of the api cuda of the model "C"`)
 		refused(&jobsv1.PoolShares{NodeId: "none"}, "has no such device")
+		waitsAt := func(id, center string) {
+			t.Helper()
+			a.Admin.Await(t, id, "it waits at "+center, func(j *jobsv1.Job) bool {
+				return len(j.Replicas) > 0 && j.Replicas[0].AiCenterId == center && j.Replicas[0].Message == "waits for its shares of the accelerator pool: no device that is allowed has room now"
+			})
+		}
 
-		// Where it can be, and where there is room.
+		// Where it can be, and where there is room. The pool's policy is of others.
+		_, err = a.Admin.Pool.SetPoolPolicy(t.Context(), &poolv1.SetPoolPolicyRequest{Policy: &poolv1.PoolPolicy{Local: poolv1.PoolPolicy_LOCAL_ONLY}})
+		must(t, err)
 		cards := a.Admin.Submit(t, shares("cards", &jobsv1.PoolShares{Cards: 2}))
 		both := twos.Of(cards, 1)[0]
 		if p := both.GetPool(); !p.GetLocal() || len(p.GetPasses()) != 2 || p.Passes[0].NodeId != "two" || p.Passes[0].Host != "two.1" || p.Passes[0].Bus != "0000:17:00.0" || p.Passes[1].Bus != "0000:27:00.0" {
 			t.Errorf("its center is sent %v", p)
 		}
-		single := a.Admin.Submit(t, shares("single", &jobsv1.PoolShares{}))
+		alone := shares("single", &jobsv1.PoolShares{})
+		alone.Tasks[0].Network = false // it needs none
+		single := a.Admin.Submit(t, alone)
 		has := ones.Of(single, 1)[0]
-		if p := has.GetPool().GetPasses(); len(p) != 1 || p[0].NodeId != "one" {
+		if p := has.GetPool().GetPasses(); len(p) != 1 || p[0].NodeId != "one" || has.Network {
 			t.Errorf("its center is sent %v", p)
 		}
 		waits := a.Admin.Submit(t, shares("waits", &jobsv1.PoolShares{Model: "A"}))
-		const says = "waits for its shares of the accelerator pool: no device that is allowed has room now"
-		a.Admin.Await(t, waits, "it waits where it can be", func(j *jobsv1.Job) bool {
-			return len(j.Replicas) > 0 && j.Replicas[0].AiCenterId == "ones" && j.Replicas[0].Message == says
-		})
+		waitsAt(waits, "ones")
 
-		// The machine is started anew: its node and its gateway come back with another
-		// name. What waited has its shares there when there is room.
-		one.boot("one.2")
+		// Its machine is started anew, its gateway before its node.
+		one.report.Stopping = true
+		one.tell()
 		ones.Disconnect()
-		ones.Center.PoolHost = "one.2"
 		ones.Connect()
 		has.Run()
 		has.End("completed", 0)
+		one.report.Stopping = false
+		one.boot("one.2")
 		again := ones.Of(waits, 1)[0]
 		if p := again.GetPool().GetPasses(); len(p) != 1 || p[0].Host != "one.2" {
 			t.Errorf("after the start its center is sent %v", p)
 		}
-		for _, run := range []*apptest.Replica{both, again} {
-			run.Run()
-			run.End("completed", 0)
-		}
+		again.Run()
+		again.End("completed", 0)
 
-		// What waits is kept from a center whose machine has another name than its node
-		// says, and goes there when it has that.
-		ones.Disconnect()
-		two.report.CudaDevices = nil
-		two.tell()
-		late := a.Admin.Submit(t, shares("late", &jobsv1.PoolShares{}))
-		a.Admin.AwaitState(t, late, jobsv1.State_STATE_QUEUED)
-		ones.Center.PoolHost = "one.3"
-		ones.Connect()
-		apptest.Until(t, "it is kept from there", func() bool {
-			ex, err := a.Admin.Scheduler.ExplainJob(t.Context(), &schedulerv1.ExplainJobRequest{JobId: late})
+		// One that may not go where there is room waits where it may.
+		pinned := a.Admin.Submit(t, twos.Pin(shares("pinned", &jobsv1.PoolShares{})))
+		waitsAt(pinned, "twos")
+		// A node that lends nothing new has none, and one that its center has no more.
+		_, err = a.Admin.Pool.SetPoolNode(t.Context(), &poolv1.SetPoolNodeRequest{NodeId: "one", Mode: poolv1.PoolNode_MODE_DISABLED})
+		must(t, err)
+		second := a.Admin.Submit(t, shares("second", &jobsv1.PoolShares{}))
+		waitsAt(second, "twos")
+		twos.Disconnect()
+		twos.Center.PoolNodes = nil
+		twos.Connect()
+		const says = "no pool node on its machine lends such shares now"
+		a.Admin.Await(t, second, "it is told why", func(j *jobsv1.Job) bool { return strings.Contains(j.Replicas[0].Message, says) })
+		a.Admin.AwaitState(t, second, jobsv1.State_STATE_QUEUED)
+		apptest.Until(t, "it is kept from all centers", func() bool {
+			ex, err := a.Admin.Scheduler.ExplainJob(t.Context(), &schedulerv1.ExplainJobRequest{JobId: second})
 			must(t, err)
-			return strings.Contains(fmt.Sprint(ex), "the pool node on its machine never has such shares")
+			return strings.Contains(fmt.Sprint(ex), says)
 		})
-		one.boot("one.3")
-		if p := ones.Of(late, 1)[0].GetPool().GetPasses(); len(p) != 1 || p[0].Host != "one.3" {
+		_, err = a.Admin.Pool.SetPoolNode(t.Context(), &poolv1.SetPoolNodeRequest{NodeId: "one", Mode: poolv1.PoolNode_MODE_ENABLED})
+		must(t, err)
+		one.boot("one.3") // it was silent for long
+		if p := ones.Of(second, 1)[0].GetPool().GetPasses(); len(p) != 1 || p[0].NodeId != "one" {
 			t.Errorf("at last its center is sent %v", p)
 		}
+		if j := a.Admin.Job(t, second); j.Replicas[0].Attempt != 2 {
+			t.Errorf("it was refused once, and is %v", j.Replicas[0])
+		}
+		both.Run()
+		both.End("completed", 0)
+		two.tell()
 	})
 }

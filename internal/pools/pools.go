@@ -350,8 +350,8 @@ type Request struct {
 	Across                  bool
 
 	run    run
-	remote bool     // a worker computes for its programs
-	hosts  []string // machines, any of which its host may be, which is not known yet; nil: it is
+	remote bool // a worker computes for its programs
+	beside bool // they run on the machine of the node that it names
 }
 
 func (r *Request) check() error {
@@ -386,7 +386,7 @@ func (r *Request) check() error {
 	c.Range("priority", r.Priority, 0, maxPriority)
 	r.Policy.check(&c, "policy")
 	c.Text("host", r.Host, false, 64, 0)
-	if r.Policy.Local == LocalOnly && r.Host == "" && r.hosts == nil {
+	if r.Policy.Local == LocalOnly && r.Host == "" {
 		c.Add("host", "is required with LOCAL_ONLY")
 	}
 	c.Text("name", r.Name, false, 200, 0)
@@ -395,7 +395,7 @@ func (r *Request) check() error {
 		c.Add("cards", "must be 1 with the api cuda, but for slices that are local: a worker computes for the programs of jobs, which find one device then, got %d", r.Cards)
 	case r.Cards > 1 && r.API == pool.CUDA && r.Across:
 		c.Add("across_nodes", "is not for the api cuda, whose programs have cards of one node")
-	case r.Cards > 1 && r.API == pool.CUDA && !r.Fixed && r.Host == "" && r.hosts == nil:
+	case r.Cards > 1 && r.API == pool.CUDA && !r.Fixed && !r.beside && r.Host == "":
 		c.Add("host", "is required with cards from 2 of the api cuda, which a program has on its node's machine only")
 	case r.Cards < 2 && r.Across:
 		c.Add("across_nodes", "goes with cards from 2")

@@ -15,39 +15,49 @@ import (
 
 // request is what a run of a job asks for, as its owner would.
 func request(w pool.Shares) (Request, core.Caller) {
-	r := Request{remote: !w.Local, Host: w.Host, Group: w.Group, Spec: w.Spec, Compute: w.Compute, Memory: w.Memory, Weighted: w.Weighted, API: w.API, Model: w.Model, Priority: w.Priority, Cards: w.Cards, Across: w.Across, Physical: w.Whole, Node: w.Node, Affinity: w.Affinity, Anti: w.Anti, Name: w.Task,
+	r := Request{remote: !w.Local, beside: w.Local, Group: w.Group, Spec: w.Spec, Compute: w.Compute, Memory: w.Memory, Weighted: w.Weighted, API: w.API, Model: w.Model, Priority: w.Priority, Cards: w.Cards, Across: w.Across, Physical: w.Whole, Node: w.Node, Affinity: w.Affinity, Anti: w.Anti, Name: w.Task,
 		run: run{ID: w.Run, Job: w.Job, Project: w.Project, Task: w.Task, TaskIndex: int64(w.TaskIndex), Replica: int64(w.Replica), Number: int64(w.Number)}}
-	if w.Local {
-		r.Policy.Local = LocalOnly
+	if w.Local { // wherever the pool's policy would have it
+		r.Policy.Local = LocalAny
 	}
 	return r, core.Caller{UserID: w.User, UserName: w.UserName, TenantID: w.Tenant}
 }
 
 // wanted is a slice that a run asks for, of as many as it has cards.
 func (r *Request) wanted() (x *Slice, cards int64) {
-	return &Slice{ID: "wanted", Compute: map[bool]int64{true: 100, false: r.Compute}[r.Physical], Memory: r.Memory, Weighted: r.Weighted, Model: r.Model, WantNode: r.Node, Priority: r.Priority, Policy: r.Policy, Host: r.Host, Physical: r.Physical, Across: r.Across}, max(r.Cards, 1)
+	return &Slice{ID: "wanted", Compute: map[bool]int64{true: 100, false: r.Compute}[r.Physical], Memory: r.Memory, Weighted: r.Weighted, Model: r.Model, WantNode: r.Node, Priority: r.Priority, Policy: r.Policy, Physical: r.Physical, Across: r.Across}, max(r.Cards, 1)
 }
 
 // Lendable says whether a run could have shares, now or later, and in which group; one
-// that is local, on one of these machines. Kinds: those of Request.
-func (s *Service) Lendable(ctx context.Context, w pool.Shares, hosts []string) (group string, err error) {
+// that is local, of one of these nodes. Kinds: those of Request.
+func (s *Service) Lendable(ctx context.Context, w pool.Shares, nodes []string) (group string, err error) {
 	r, caller := request(w)
-	r.hosts = append([]string{}, hosts...)
 	if err := r.check(); err != nil {
 		return "", err
 	}
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		x, cards := r.wanted()
-		p, err := complete(ctx, tx, caller, &r, x, cards)
+		p, err := readPool(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if group = x.Group; !w.Local {
-			return possible(x, cards, p.group, p.nodes, p.base)
-		}
-		_, ever, why, err := p.local(x, cards, hosts)
-		if err != nil || len(ever) > 0 {
+		x, cards := r.wanted()
+		g, err := p.complete(caller, &r, x, cards)
+		if err != nil {
 			return err
+		}
+		if group = g.ID; !w.Local {
+			return possible(x, cards, g, p.nodes, p.base)
+		}
+		var why error
+		for _, n := range p.nodes {
+			if !slices.Contains(nodes, n.ID) {
+				continue
+			}
+			refused := possible(x, cards, g, []*Node{n}, p.base)
+			if refused == nil {
+				return nil
+			}
+			why = cmp.Or(why, refused)
 		}
 		if why == nil {
 			return fault.New(fault.NotFound, "no center has a pool node on its machine that its runs may use there (yunhe gateway --pool-node)")
@@ -58,60 +68,79 @@ func (s *Service) Lendable(ctx context.Context, w pool.Shares, hosts []string) (
 	return group, err
 }
 
-// LocalTx returns on which of these machines a run that is local could have its shares
-// now, and on which now or later; nil where the pool refuses them everywhere, as it does
-// when they are asked for.
-func (s *Service) LocalTx(ctx context.Context, tx *db.Tx, w pool.Shares, hosts []string) (now, ever map[string]bool, err error) {
-	r, caller := request(w)
-	x, cards := r.wanted()
-	p, err := complete(ctx, tx, caller, &r, x, cards)
-	switch fault.KindOf(err) {
-	case fault.Invalid, fault.NotFound, fault.Denied, fault.Exhausted:
-		if err != nil {
-			return nil, nil, nil
-		}
-	}
+// LocalTx returns what says of runs that are local whether they could have their shares of
+// one of some nodes: now, and now or later. Of what the pool refuses whatever the node, as
+// it does when it is asked, that says both.
+func (s *Service) LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, nodes []string) (now, ever bool, err error), error) {
+	p, err := readPool(ctx, tx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	now, ever, _, err = p.local(x, cards, hosts)
-	return now, ever, err
+	return func(w pool.Shares, nodes []string) (bool, bool, error) {
+		r, caller := request(w)
+		x, cards := r.wanted()
+		g, err := p.complete(caller, &r, x, cards)
+		if err != nil {
+			return true, true, nil
+		}
+		now, ever, err := p.local(x, cards, g, nodes)
+		return now != "", ever != "", err
+	}, nil
 }
 
-// local says on which machines a slice, and others beside it, could be: now, and now or
-// later; and why on none.
-func (p *part) local(x *Slice, cards int64, hosts []string) (now, ever map[string]bool, why, err error) {
-	there := map[string][]*Node{}
+// local returns of these nodes one where a slice and others beside it could be now, and
+// one where they could be now or later; "": none. A node that lends nothing new counts as none.
+func (p *whole) local(x *Slice, cards int64, g *Group, nodes []string) (now, ever string, err error) {
+	x.mates = slices.Repeat([]*Slice{x}, int(cards))
 	for _, n := range p.nodes {
-		there[n.Host] = append(there[n.Host], n)
-	}
-	now, ever = map[string]bool{}, map[string]bool{}
-	for range cards {
-		x.mates = append(x.mates, x)
-	}
-	for _, x.Host = range hosts {
-		nodes := there[x.Host]
-		if refused := possible(x, cards, p.group, nodes, p.base); refused != nil {
-			if why == nil || len(nodes) > 0 { // what a node has not says more than that there is none
-				why = refused
-			}
+		if !slices.Contains(nodes, n.ID) || !n.Online || n.Mode != Enabled {
 			continue
 		}
-		ever[x.Host] = true
-		_, device, err := choose(x, p.group, nodes, nil, p.base)
-		if err != nil {
-			return nil, nil, nil, err
+		lends := *n
+		lends.Devices = slices.DeleteFunc(slices.Clone(n.Devices), func(d *Device) bool { return !d.Present || d.Disabled })
+		if possible(x, cards, g, []*Node{&lends}, p.base) != nil {
+			continue
 		}
-		now[x.Host] = device != nil
+		ever = cmp.Or(ever, n.ID)
+		_, device, err := choose(x, g, []*Node{&lends}, nil, p.base)
+		if err != nil || device != nil {
+			return n.ID, n.ID, err
+		}
 	}
-	return now, ever, why, nil
+	return "", ever, nil
+}
+
+// home chooses the node for the shares of a run that is local, of those on its machine.
+func (s *Service) home(ctx context.Context, w *pool.Shares, nodes []string) error {
+	if w.Node != "" {
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(id string) bool { return id != w.Node })
+	}
+	return s.db.View(ctx, func(tx *db.Tx) error {
+		p, err := readPool(ctx, tx)
+		if err != nil {
+			return err
+		}
+		r, caller := request(*w)
+		x, cards := r.wanted()
+		g, err := p.complete(caller, &r, x, cards)
+		if err != nil {
+			return err
+		}
+		now, ever, err := p.local(x, cards, g, nodes)
+		if w.Node = cmp.Or(now, ever); w.Node == "" && err == nil {
+			return pool.ErrNoNode
+		}
+		return err
+	})
 }
 
 // Lend returns passes to the slices of a run, one for each card, once all have a
 // place; until then it says what they wait for, and nothing once the run has begun. It
 // asks for them if the run has none, and is called again until the run begins: it has
-// one set of slices at a time, and none again when it has begun. Kinds: those of Request.
-func (s *Service) Lend(ctx context.Context, w pool.Shares) (passes []pool.Pass, waits string, err error) {
+// one set of slices at a time, and none again when it has begun. One that is local has
+// them of one of these nodes; [pool.ErrNoNode]: none lends any now, and it asks for none.
+// Kinds: those of Request.
+func (s *Service) Lend(ctx context.Context, w pool.Shares, nodes []string) (passes []pool.Pass, waits string, err error) {
 	var had []*Slice
 	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
 		had, err = readSlices(ctx, tx, `WHERE run_id = $1 ORDER BY slice_id`, w.Run)
@@ -121,8 +150,8 @@ func (s *Service) Lend(ctx context.Context, w pool.Shares) (passes []pool.Pass, 
 		return nil, "", err
 	}
 	live := slices.DeleteFunc(slices.Clone(had), func(x *Slice) bool { return x.State == Ended })
-	if len(live) > 0 && live[0].State == Waiting && live[0].Host != w.Host {
-		if err := s.away(ctx, w.Run); err != nil {
+	if w.Local && len(live) > 0 && live[0].State == Waiting && !slices.Contains(nodes, live[0].WantNode) {
+		if err := s.leave(ctx, w.Run); err != nil {
 			return nil, "", err
 		}
 		live = nil
@@ -130,6 +159,11 @@ func (s *Service) Lend(ctx context.Context, w pool.Shares) (passes []pool.Pass, 
 	if len(live) == 0 {
 		if slices.ContainsFunc(had, func(x *Slice) bool { return !x.StartedAt.IsZero() }) {
 			return nil, "", nil
+		}
+		if w.Local {
+			if err := s.home(ctx, &w, nodes); err != nil {
+				return nil, "", err
+			}
 		}
 		r, caller := request(w)
 		// Those that it did not come for in time, or whose node went, are had no more.
@@ -174,13 +208,12 @@ func (s *Service) Lend(ctx context.Context, w pool.Shares) (passes []pool.Pass, 
 	return passes, waits, err
 }
 
-// away ends the slices of a run that wait for a place on a machine whose system was
-// started anew since: it has another name now.
-func (s *Service) away(ctx context.Context, run string) error {
+// leave ends the slices of a run that wait for a node that is not its center's any more.
+func (s *Service) leave(ctx context.Context, run string) error {
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
 		list, err := readSlices(ctx, tx, `WHERE run_id = $1 AND state = 1 ORDER BY slice_id`, run)
 		for _, x := range list {
-			err = errors.Join(err, s.endTx(ctx, tx, x, "its run's machine was started anew"))
+			err = errors.Join(err, s.endTx(ctx, tx, x, "its center has that pool node no more"))
 		}
 		return err
 	})

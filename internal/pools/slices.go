@@ -93,27 +93,44 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 
 // allowed says whether a slice that is asked for could be had, and completes it.
 func allowed(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *Slice, cards int64) error {
-	p, err := complete(ctx, tx, caller, r, x, cards)
+	p, err := readPool(ctx, tx)
 	if err != nil {
 		return err
 	}
-	return possible(x, cards, p.group, p.nodes, p.base)
-}
-
-// part is what of the pool a slice may be of.
-type part struct {
-	group *Group
-	nodes []*Node
-	base  Policy
-}
-
-// complete says of a slice that is asked for what its group and specification say.
-func complete(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *Slice, cards int64) (*part, error) {
-	groups, err := readGroups(ctx, tx)
+	g, err := p.complete(caller, r, x, cards)
 	if err != nil {
+		return err
+	}
+	return possible(x, cards, g, p.nodes, p.base)
+}
+
+// whole is what there is to lend, and who may have it.
+type whole struct {
+	groups []*Group
+	specs  []*Spec
+	nodes  []*Node
+	base   Policy
+}
+
+func readPool(ctx context.Context, tx *db.Tx) (p *whole, err error) {
+	p = &whole{}
+	if p.groups, err = readGroups(ctx, tx); err != nil {
 		return nil, err
 	}
-	g, err := groupOf(groups, caller, r.Group)
+	if p.specs, err = readSpecs(ctx, tx); err != nil {
+		return nil, err
+	}
+	if p.nodes, err = readNodes(ctx, tx, false); err != nil {
+		return nil, err
+	}
+	p.base, err = readPolicy(ctx, tx)
+	return p, err
+}
+
+// complete says of a slice that is asked for what its group, which it returns, and its
+// specification say.
+func (p *whole) complete(caller core.Caller, r *Request, x *Slice, cards int64) (*Group, error) {
+	g, err := groupOf(p.groups, caller, r.Group)
 	if err != nil {
 		return nil, err
 	}
@@ -121,31 +138,19 @@ func complete(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x 
 		return nil, fault.Fields(fault.Field{Path: "priority", Problem: fmt.Sprintf("must be at most %d in group %s, got %d", g.MaxPriority, g.ID, x.Priority)})
 	}
 	if r.Spec != "" {
-		specs, err := readSpecs(ctx, tx)
-		if err != nil {
-			return nil, err
-		}
-		i := slices.IndexFunc(specs, func(y *Spec) bool { return y.ID == r.Spec })
+		i := slices.IndexFunc(p.specs, func(y *Spec) bool { return y.ID == r.Spec })
 		if i < 0 {
 			return nil, fault.New(fault.NotFound, "there is no specification %q of slices; see yunhe pool spec list", r.Spec)
 		}
-		if x.Compute, x.Memory, x.Weighted, x.PriceFen = specs[i].Compute, specs[i].Memory, specs[i].Weighted, specs[i].PriceFen; x.Model == "" {
-			x.Model = specs[i].Model
+		if x.Compute, x.Memory, x.Weighted, x.PriceFen = p.specs[i].Compute, p.specs[i].Memory, p.specs[i].Weighted, p.specs[i].PriceFen; x.Model == "" {
+			x.Model = p.specs[i].Model
 		}
 	}
-	nodes, err := readNodes(ctx, tx, false)
-	if err != nil {
-		return nil, err
-	}
-	base, err := readPolicy(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	x.API = cmp.Or(r.API, apiOf(nodes, r.Node, r.Device), pool.OpenCL)
-	if cards > 1 && x.API == pool.CUDA && !x.Fixed {
+	x.API = cmp.Or(r.API, apiOf(p.nodes, r.Node, r.Device), pool.OpenCL)
+	if cards > 1 && x.API == pool.CUDA && !x.Fixed && !r.beside {
 		x.Policy.Local = LocalOnly
 	}
-	return &part{g, nodes, base}, nil
+	return g, nil
 }
 
 // apiOf is what programs use a device by; "": there is no such device.

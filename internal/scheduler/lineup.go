@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -364,6 +365,13 @@ func shapeOf(it *Item) string {
 			fmt.Fprintf(&b, " %d", t.Replicas)
 		}
 		appendNeeds(&b, &it.Work, t)
+		if len(t.Excluded) > 0 { // who may go elsewhere is not behind it
+			h := fnv.New64a()
+			for _, center := range slices.Sorted(maps.Keys(t.Excluded)) {
+				_, _ = h.Write(append([]byte(center), 0)) // it never fails
+			}
+			fmt.Fprintf(&b, " but %x", h.Sum64())
+		}
 		if len(t.Rules) > 0 { // by which each work has its own places
 			fmt.Fprintf(&b, " %s", it.Work.ID)
 		}

@@ -166,3 +166,15 @@ func TestReconcileBesideCycles(t *testing.T) {
 		t.Errorf("counted are %q then", got)
 	}
 }
+
+// TestShapeOfExcluded: who may go to other centers is not behind one that finds none.
+func TestShapeOfExcluded(t *testing.T) {
+	t.Parallel()
+	shape := func(excluded map[string]string) string {
+		return shapeOf(&Item{Work: place.Work{ID: "w", Tasks: []place.Task{{ID: "0", Spec: "s", Image: "host", Excluded: excluded}}}})
+	}
+	all, one := shape(map[string]string{"a": "why", "b": "why"}), shape(map[string]string{"a": "why"})
+	if none := shape(nil); all == one || all == none || one == none || one == shape(map[string]string{"b": "why"}) || one != shape(map[string]string{"a": "another reason"}) {
+		t.Errorf("shapes are %q, %q, %q", none, one, all)
+	}
+}

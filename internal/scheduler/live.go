@@ -194,7 +194,8 @@ type cycler struct {
 	anything  bool  // something waits
 	nearHeld  bool
 	anew      bool          // some of that is read again now and then,
-	anewAt    time.Time     // and was then
+	anewAt    time.Time     // and was then, which
+	anewTook  time.Duration // took so long
 	freed     []string      // jobs whose reservation is over: they are read again
 	took      time.Duration // the last cycle; 0: it placed nothing
 	rows      place.Rows    // memory for decisions, which are over with their cycle
@@ -211,7 +212,13 @@ func (c *cycler) idle() bool { return c.l != nil && !c.anything }
 
 // due reports whether time alone lets a cycle do more.
 func (c *cycler) due() bool {
-	return c.l == nil || c.nearHeld || c.anew && time.Since(c.anewAt) >= anewEvery || db.Micros(c.db.Now()) >= c.wakeAt
+	return c.l == nil || c.nearHeld || c.anewDue() || db.Micros(c.db.Now()) >= c.wakeAt
+}
+
+// anewDue reports whether what may go elsewhere by now is to be read again, which
+// takes a twentieth of the time at most.
+func (c *cycler) anewDue() bool {
+	return c.anew && time.Since(c.anewAt) >= max(anewEvery, 20*c.anewTook)
 }
 
 // configure makes the lineup, or has it follow changed settings.
@@ -290,7 +297,8 @@ func (c *cycler) read(ctx context.Context, full bool) (*arrivals, error) {
 			near = append(near, id)
 		}
 	}
-	if c.anew && time.Since(c.anewAt) >= anewEvery {
+	anew := c.anewDue()
+	if anew {
 		before := len(near)
 		for id, w := range c.l.jobs {
 			if w.anew {
@@ -313,7 +321,9 @@ func (c *cycler) read(ctx context.Context, full bool) (*arrivals, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the queue: %w", err)
 	}
-	a.items = items
+	if a.items = items; anew {
+		c.anewTook = time.Since(c.anewAt)
+	}
 	return a, nil
 }
 

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"yunhe.dev/yunhe/adapters/gateway/sandbox"
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
@@ -30,13 +32,16 @@ const (
 	poolDriver = "/run/yunhe-pool/driver"
 )
 
+// socketTime is how long a node may take to be reached by its socket.
+const socketTime = 2 * time.Second
+
 // driverLibraries are those of NVIDIA's driver with which programs compute.
 var driverLibraries = []string{"libcuda.so", "libcudadebugger.so", "libnvidia-ml.so", "libnvidia-ptxjitcompiler.so", "libnvidia-nvvm.so", "libnvidia-nvvm70.so", "libnvidia-gpucomp.so", "libnvidia-fatbinaryloader.so"}
 
 // driverFolders are where systems keep them.
 var driverFolders = map[string][]string{
-	"amd64": {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"},
-	"arm64": {"/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/usr/lib/aarch64-linux-gnu/tegra", "/run/opengl-driver/lib"},
+	"amd64": {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/run/opengl-driver/lib"},
+	"arm64": {"/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/run/opengl-driver/lib"},
 }
 
 // findDriver returns the driver's libraries, by their names, of the first folder that has
@@ -60,24 +65,39 @@ func findDriver(folders []string) map[string]string {
 	return found
 }
 
+// poolNodes are the nodes of this machine that runs may use here.
+func (a *Agent) poolNodes() (ids []string) {
+	if !a.lends {
+		return nil
+	}
+	for _, dir := range a.cfg.PoolNodes {
+		if m, err := pools.Load(dir); err == nil && m != nil { // else it has not joined, or does so just now
+			ids = append(ids, m.Node)
+		}
+	}
+	return ids
+}
+
 // beside is the folder of the shared socket of the node that has a slice, as a run is
-// shown it; false: that is no node of this machine that its runs may use.
-func (a *Agent) beside(p *adapterv1.PoolPass) (shown sandbox.Tool, is bool) {
-	if p.Host == "" || p.Host != pool.Host() {
-		return shown, false
-	}
-	for i, dir := range a.cfg.PoolNodes {
+// shown it. Kinds: Exhausted where that is no node of this machine that runs may use here,
+// as after the node or the gateway was started anew.
+func (a *Agent) beside(p *adapterv1.PoolPass) (shown sandbox.Tool, err error) {
+	i := slices.IndexFunc(a.cfg.PoolNodes, func(dir string) bool {
 		m, err := pools.Load(dir)
-		if err != nil || m == nil || m.Node != p.NodeId {
-			continue
-		}
-		folder := filepath.Join(dir, pool.SharedFolder)
-		if _, err := os.Stat(folder); err != nil {
-			continue // of a node of an older version
-		}
-		return sandbox.Tool{Path: poolNodes + strconv.Itoa(i), Source: folder}, true
+		return err == nil && m != nil && m.Node == p.NodeId
+	})
+	switch {
+	case i < 0 || p.NodeId == "":
+		return shown, fault.New(fault.Exhausted, "pool node %q is none of those that runs may use here (yunhe gateway --pool-node)", p.NodeId)
+	case p.Host == "" || p.Host != pool.Host():
+		return shown, fault.New(fault.Exhausted, "pool node %s says that it is on another machine", p.NodeId)
 	}
-	return shown, false
+	c, err := net.DialTimeout("unix", filepath.Join(a.cfg.PoolNodes[i], pool.SharedSocket), socketTime)
+	if err != nil {
+		return shown, fault.Wrap(fault.Exhausted, err, "pool node %s is not reached by its shared socket", p.NodeId)
+	}
+	_ = c.Close()
+	return sandbox.Tool{Path: poolNodes + strconv.Itoa(i), Source: filepath.Join(a.cfg.PoolNodes[i], pool.SharedFolder)}, nil
 }
 
 // drive shows a run the driver of CUDA with the cards of its shares.
@@ -105,7 +125,8 @@ func (a *Agent) drive(spec *sandbox.Spec, passes []*adapterv1.PoolPass) error {
 }
 
 // cards adds the files of NVIDIA's cards at these places on the bus, and those that their
-// driver shares. A machine that does not tell of any card has none of these files.
+// driver shares. A machine that tells of no cards has none of these files, as one on which
+// the driver is played.
 func (d *devices) cards(spec *sandbox.Spec, buses []string) error {
 	folder := filepath.Join(d.root, pool.NVIDIACards)
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +136,7 @@ func (d *devices) cards(spec *sandbox.Spec, buses []string) error {
 	for _, bus := range buses {
 		minor := pool.NVIDIAMinor(folder, bus)
 		if minor < 0 {
-			return fault.New(fault.Exhausted, "%s does not say which device file is of the card at %q", folder, bus)
+			return fault.New(fault.Invalid, "%s does not say which device file is of the card at %q", folder, bus)
 		}
 		list = append(list, device{kind: nvidia, index: minor, file: fmt.Sprintf("nvidia%d", minor)})
 	}

@@ -5,6 +5,7 @@ package agent
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,18 +33,24 @@ func TestDriver(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(driver, name), nil, 0o644))
 	}
 	must(t, os.Symlink("libcuda.so.550.1", filepath.Join(driver, "libcuda.so.1")))
-	nodes := []string{t.TempDir(), t.TempDir(), t.TempDir()} // of them the first is none's, the last of a version before
+	short, err := os.MkdirTemp("", "yp") // a socket's path is short
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(short) })
+	nodes := []string{t.TempDir(), short, t.TempDir()} // of them the first is none's, the last of a version before
 	for i, name := range []string{"", "n1", "n2"} {
 		if name != "" {
 			must(t, os.WriteFile(filepath.Join(nodes[i], "membership.json"), []byte(`{"platform":"p","node":"`+name+`","secret":"00"}`), 0o600))
 		}
 	}
 	must(t, os.Mkdir(filepath.Join(nodes[1], pool.SharedFolder), 0o755))
+	l, err := net.Listen("unix", filepath.Join(nodes[1], pool.SharedSocket))
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
 	devs, err := newDevices(root, true)
 	must(t, err)
 	a := &Agent{cfg: Config{PoolNodes: nodes, PoolLibraries: driver, Dir: t.TempDir()}, lends: true, devices: devs, log: slog.New(slog.DiscardHandler)}
-	if a.poolHost() != pool.Host() || !slices.Contains(a.features(), adapterv1.Feature_FEATURE_POOL_LOCAL) {
-		t.Errorf("it says that it is on %q, and offers %v", a.poolHost(), a.features())
+	if !slices.Equal(a.poolNodes(), []string{"n1", "n2"}) || !slices.Contains(a.features(), adapterv1.Feature_FEATURE_POOL_LOCAL) {
+		t.Errorf("its nodes are %v, and it offers %v", a.poolNodes(), a.features())
 	}
 	share := func(local bool, api string, passes ...*adapterv1.PoolPass) (*sandbox.Spec, error) {
 		spec := &sandbox.Spec{Command: "true", Env: map[string]string{"LD_LIBRARY_PATH": "/mine", "LD_PRELOAD": "mine.so", "CUDA_VISIBLE_DEVICES": "0"}}
@@ -106,10 +113,10 @@ func TestDriver(t *testing.T) {
 		kind fault.Kind
 		says string
 	}{
-		"a node of before":         {pass("n2", "0000:65:00.0"), fault.Invalid, "pool node n2 is none of those on this machine"},
-		"an unknown node":          {pass("n3", "0000:65:00.0"), fault.Invalid, "pool node n3 is none of those on this machine"},
-		"one of another machine":   {elsewhere, fault.Invalid, "is none of those on this machine"},
-		"a card that is not there": {pass("n1", "0000:66:00.0"), fault.Exhausted, `which device file is of the card at "0000:66:00.0"`},
+		"a node of before":         {pass("n2", "0000:65:00.0"), fault.Exhausted, "pool node n2 is not reached by its shared socket"},
+		"an unknown node":          {pass("n3", "0000:65:00.0"), fault.Exhausted, `pool node "n3" is none of those that runs may use here`},
+		"one of another machine":   {elsewhere, fault.Exhausted, "pool node n1 says that it is on another machine"},
+		"a card that is not there": {pass("n1", "0000:66:00.0"), fault.Invalid, `which device file is of the card at "0000:66:00.0"`},
 	} {
 		if _, err := share(true, pool.CUDA, c.pass); fault.KindOf(err) != c.kind || !strings.Contains(fmt.Sprint(err), c.says) {
 			t.Errorf("%s: %v", what, err)
@@ -123,7 +130,7 @@ func TestDriver(t *testing.T) {
 		t.Errorf("without a driver: %v", err)
 	}
 	a.cfg.PoolNodes = nil
-	if a.poolHost() != "" || slices.Contains(a.features(), adapterv1.Feature_FEATURE_POOL_LOCAL) {
+	if a.poolNodes() != nil || slices.Contains(a.features(), adapterv1.Feature_FEATURE_POOL_LOCAL) {
 		t.Errorf("without a node it offers %v", a.features())
 	}
 }

@@ -19,7 +19,7 @@ func (a *Agent) features() []adapterv1.Feature {
 	if a.lends {
 		out = append(out, adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA)
 	}
-	if a.poolHost() != "" {
+	if a.lends && len(a.cfg.PoolNodes) > 0 {
 		out = append(out, adapterv1.Feature_FEATURE_POOL_LOCAL)
 	}
 	return out

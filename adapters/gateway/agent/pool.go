@@ -49,14 +49,6 @@ func (a *Agent) openPool() {
 	a.lends = true
 }
 
-// poolHost names this machine as its pool node does; "": its runs use none here.
-func (a *Agent) poolHost() string {
-	if !a.lends || len(a.cfg.PoolNodes) == 0 {
-		return ""
-	}
-	return pool.Host()
-}
-
 // share has a spec's command run by what redeems its passes: the shares last as long
 // as that, and end when the run does, whoever ends it. Commands beside the run find
 // them by the file that it writes.
@@ -66,11 +58,11 @@ func (a *Agent) share(spec *sandbox.Spec, p *adapterv1.PoolShares) error {
 	}
 	var sockets []string // of the passes
 	for _, x := range p.Passes {
-		tool, is := a.beside(x)
+		tool, err := a.beside(x)
 		switch {
-		case !is && p.Local:
-			return fault.New(fault.Invalid, "pool node %s is none of those on this machine that runs may use here (yunhe gateway --pool-node)", x.NodeId)
-		case !is:
+		case err != nil && p.Local:
+			return err
+		case err != nil: // it comes over the network
 			sockets = append(sockets, "")
 			continue
 		}

@@ -303,6 +303,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 	defer asking.Wait()
 	defer stop()
 	sync, declare := false, false
+	var told []string // the pool nodes
 	var again <-chan time.Time
 	for {
 		select {
@@ -316,6 +317,8 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		case <-tick.C:
 		}
 		again = nil
+		nodes := a.poolNodes()
+		declare = declare || !slices.Equal(nodes, told)
 		req := &adapterv1.HeartbeatRequest{Measurement: a.measure(meter), Resync: sync}
 		if time.Since(runs.at) >= runsEvery {
 			req.Measurement.Attempts = a.measureRuns(&runs)
@@ -323,7 +326,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 		tick.Reset(heartbeat) // the next is no sooner, however late this one is
 		if sync || declare {
 			req.Inventory, req.Node = a.settled(a.inventory())
-			req.Features, req.Parts, req.PoolHost = a.features(), a.parts(), a.poolHost()
+			req.Features, req.Parts, req.PoolNodes = a.features(), a.parts(), nodes
 		}
 		if sync {
 			a.switches.Forget()
@@ -338,7 +341,7 @@ func (a *Agent) heartbeats(ctx context.Context) {
 			continue
 		}
 		said()
-		declare = false
+		declare, told = false, nodes
 		if sync {
 			a.log.Info("connected to the platform", "bus_name", a.bus.Name())
 			sync = false

@@ -47,8 +47,8 @@ type Center struct {
 	Later bool
 	// Features are what it says it offers; it suspends and resumes.
 	Features []adapterv1.Feature
-	// PoolHost names its machine as the pool node there does.
-	PoolHost string
+	// PoolNodes are those on its machine that its runs may have shares of.
+	PoolNodes []string
 	// Parts are what it says it offers beside jobs.
 	Parts []adapterv1.Part
 	// Other answers what else the platform asks, by the contract's messages.
@@ -241,7 +241,7 @@ func (f *FakeCenter) beat(ctx context.Context, connected <-chan struct{}, heard 
 		}
 		r := &adapterv1.HeartbeatRequest{Resync: fresh, Measurement: &adapterv1.Measurement{MeasuredAt: timestamppb.Now(), Paths: f.Center.Paths}}
 		if fresh {
-			r.Inventory, r.Features, r.Parts, r.PoolHost = f.Inventory(), f.Center.Features, f.Center.Parts, f.Center.PoolHost
+			r.Inventory, r.Features, r.Parts, r.PoolNodes = f.Inventory(), f.Center.Features, f.Center.Parts, f.Center.PoolNodes
 		}
 		if f.ask(ctx, "heartbeat", r, &adapterv1.HeartbeatResponse{}) != nil {
 			continue // the next tick tries again

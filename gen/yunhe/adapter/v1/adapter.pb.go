@@ -4502,8 +4502,9 @@ type HeartbeatRequest struct {
 	EquipmentGone []string     `protobuf:"bytes,8,rep,name=equipment_gone,json=equipmentGone,proto3" json:"equipment_gone,omitempty"`
 	// equipment is all there is. Sent once after each connection, when all is known.
 	EquipmentWhole bool `protobuf:"varint,9,opt,name=equipment_whole,json=equipmentWhole,proto3" json:"equipment_whole,omitempty"`
-	// With inventory and FEATURE_POOL_LOCAL: names the machine as its pool node does.
-	PoolHost      string `protobuf:"bytes,10,opt,name=pool_host,json=poolHost,proto3" json:"pool_host,omitempty"`
+	// With inventory and FEATURE_POOL_LOCAL: the pool nodes on this machine that attempts
+	// may have shares of.
+	PoolNodes     []string `protobuf:"bytes,10,rep,name=pool_nodes,json=poolNodes,proto3" json:"pool_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4601,11 +4602,11 @@ func (x *HeartbeatRequest) GetEquipmentWhole() bool {
 	return false
 }
 
-func (x *HeartbeatRequest) GetPoolHost() string {
+func (x *HeartbeatRequest) GetPoolNodes() []string {
 	if x != nil {
-		return x.PoolHost
+		return x.PoolNodes
 	}
-	return ""
+	return nil
 }
 
 type HeartbeatResponse struct {
@@ -5384,7 +5385,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\v2\x18.yunhe.adapter.v1.StatusR\bstatuses\"H\n" +
 	"\x0eReportResponse\x12\x1a\n" +
 	"\brecorded\x18\x01 \x03(\tR\brecorded\x12\x1a\n" +
-	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\xdf\x03\n" +
+	"\bunwanted\x18\x02 \x03(\tR\bunwanted\"\xe1\x03\n" +
 	"\x10HeartbeatRequest\x129\n" +
 	"\tinventory\x18\x01 \x01(\v2\x1b.yunhe.adapter.v1.InventoryR\tinventory\x12?\n" +
 	"\vmeasurement\x18\x02 \x01(\v2\x1d.yunhe.adapter.v1.MeasurementR\vmeasurement\x12\x16\n" +
@@ -5394,9 +5395,10 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\x05parts\x18\x06 \x03(\x0e2\x16.yunhe.adapter.v1.PartR\x05parts\x129\n" +
 	"\tequipment\x18\a \x03(\v2\x1b.yunhe.adapter.v1.EquipmentR\tequipment\x12%\n" +
 	"\x0eequipment_gone\x18\b \x03(\tR\requipmentGone\x12'\n" +
-	"\x0fequipment_whole\x18\t \x01(\bR\x0eequipmentWhole\x12\x1b\n" +
-	"\tpool_host\x18\n" +
-	" \x01(\tR\bpoolHost\"\x13\n" +
+	"\x0fequipment_whole\x18\t \x01(\bR\x0eequipmentWhole\x12\x1d\n" +
+	"\n" +
+	"pool_nodes\x18\n" +
+	" \x03(\tR\tpoolNodes\"\x13\n" +
 	"\x11HeartbeatResponse\"l\n" +
 	"\rPutLogRequest\x12\x1d\n" +
 	"\n" +

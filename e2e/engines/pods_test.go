@@ -1,0 +1,263 @@
+package engines_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+
+	"yunhe.dev/yunhe/internal/app"
+	"yunhe.dev/yunhe/internal/app/apptest"
+	"yunhe.dev/yunhe/internal/enginetest"
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
+	"yunhe.dev/yunhe/internal/pools/pods"
+)
+
+// TestPodsAtKubelet: pods that ask the webhook's cluster for slices by themselves compute
+// on them in containers of a real kubelet: one of OpenCL over the network, one of OpenCL
+// by the socket of the node on its own machine, and one of CUDA that has the driver
+// itself there, on two cards. Slices end with their pods, and a program with its slice.
+// The driver of CUDA is a stand-in; the pods bring it, as no container toolkit does here.
+func TestPodsAtKubelet(t *testing.T) {
+	if !*flagEngines {
+		t.Skip("SKIPPED: real clusters take minutes; run make test-engines")
+	}
+	if !pool.Built() {
+		t.Skip("SKIPPED: the accelerator pool was not built (scripts/pool.sh needs gcc and opencl-c-headers)")
+	}
+	bin, err := enginetest.Binary()
+	must(t, err)
+	driver := cardstest.Build(t, "cuda")
+	dir, err := os.MkdirTemp("", "yp") // a socket's path is short
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	must(t, os.Chmod(dir, 0o755)) // of what pods are shown
+	programs := filepath.Join(dir, "programs")
+	must(t, os.Mkdir(programs, 0o755))
+	for to, from := range map[string]string{"cuda": "cuda.c", "opencl": "pool.c"} {
+		args := []string{"-std=gnu11", "-O2", "-o", filepath.Join(programs, to), "../../shim/test/" + from, "-L" + driver, "-ldl", "-pthread", map[string]string{"cuda": "-l:libcuda.so.1", "opencl": "-l:libOpenCL.so.1"}[to]}
+		if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", to, err, out)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(driver, "libcuda.so.1"))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(programs, "libcuda.so.1"), text, 0o755))
+	archive := filepath.Join(dir, "yunhe.tar")
+	const image, system = "docker.io/library/yunhe:test", "docker.io/library/system:1"
+	if out, err := exec.CommandContext(t.Context(), bin, "availability", "image", "--name", image, "--out", archive).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	base := []string{filepath.Join(programs, "opencl")}
+	for _, name := range []string{"libpthread.so.0", "librt.so.1", "libdl.so.2"} {
+		found, err := filepath.Glob("/lib/*-linux-gnu/" + name)
+		must(t, err)
+		base = append(base, found...)
+	}
+	k := enginetest.KubernetesCluster(t)
+	l, err := k.StartKubelet(t.Context(), enginetest.KubeletConfig{Labels: map[string]string{pods.NodeLabel: "true"}, Images: map[string][]string{system: base}, Archives: []string{archive}})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	a := apptest.Start(t, apptest.Options{Config: func(c *app.Config) { c.Listen.Address = l.Address + ":0" }})
+	_, err = a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "team", Group: &poolv1.PoolGroup{GroupId: "team", TenantIds: []string{"default"}}})
+	must(t, err)
+	token, err := a.Admin.Pool.CreateNodeToken(t.Context(), &poolv1.CreateNodeTokenRequest{})
+	must(t, err)
+	vendors := onlyPoCL(t)
+	node := filepath.Join(dir, "node")
+	begin := func(ready string, env []string, args ...string) (said []string, end func()) {
+		t.Helper()
+		ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+		cmd := exec.CommandContext(ctx, bin, args...)
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.Env = append(os.Environ(), env...)
+		out, err := cmd.StderrPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		var all strings.Builder
+		for b := make([]byte, 4096); said == nil; {
+			n, err := out.Read(b)
+			all.Write(b[:n])
+			if said = regexp.MustCompile(ready).FindStringSubmatch(all.String()); said == nil && err != nil {
+				t.Fatalf("yunhe %s: %s", strings.Join(args, " "), &all)
+			}
+		}
+		go func() { _, _ = io.Copy(t.Output(), out) }()
+		end = func() { stop(); _ = cmd.Wait() }
+		t.Cleanup(end)
+		return said, end
+	}
+	begin("pool node listens", []string{"OCL_ICD_VENDORS=" + vendors}, "pool", "node", "--data", node, "--libraries", driver, "--listen", "tcp:"+l.Address+":0", "--join", a.URL(), "--token", token.Token, "--name", "n1")
+
+	// The webhook, registered as its manifest says, but for where it runs.
+	cert, key, ca := selfSigned(t, dir)
+	listens, _ := begin(`webhook listens" address=(\S+)`, nil, "pool", "webhook", "--listen", "127.0.0.1:0", "--cert", cert, "--cert-key", key, "--image", image, "--platform-url", a.URL(), "--node-folder", filepath.Join(node, pool.SharedFolder))
+	client := k.Client(4)
+	api := func(method, path, kind string, body any) (int, []byte) {
+		t.Helper()
+		b, err := json.Marshal(body)
+		must(t, err)
+		r, err := http.NewRequestWithContext(t.Context(), method, k.URL+path, strings.NewReader(string(b)))
+		must(t, err)
+		r.Header.Set("Authorization", "Bearer "+k.Token)
+		r.Header.Set("Content-Type", kind)
+		res, err := client.Do(r)
+		must(t, err)
+		defer res.Body.Close()
+		out, err := io.ReadAll(res.Body)
+		must(t, err)
+		return res.StatusCode, out
+	}
+	create := func(path string, body any) []byte {
+		t.Helper()
+		code, out := api(http.MethodPost, path, "application/json", body)
+		if code != http.StatusCreated {
+			t.Fatalf("%s: %d %s", path, code, out)
+		}
+		return out
+	}
+	create("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", map[string]any{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": map[string]any{"name": "yunhe-pool"},
+		"webhooks": []any{map[string]any{"name": "pool.yunhe.dev", "sideEffects": "None", "admissionReviewVersions": []any{"v1"}, "clientConfig": map[string]any{"url": "https://" + listens[1] + "/pods", "caBundle": ca},
+			"rules": []any{map[string]any{"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "resources": []any{"pods"}, "operations": []any{"CREATE"}}}}}})
+	create("/api/v1/namespaces/default/secrets", map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "yunhe-pool"}, "stringData": map[string]any{"key": a.Admin.Key}})
+
+	const path = "/api/v1/namespaces/default/pods"
+	pod := func(name, command string, annotations map[string]string, limits map[string]string) map[string]any {
+		said := map[string]any{"pool.yunhe.dev/group": "team"}
+		for k, v := range annotations {
+			said["pool.yunhe.dev/"+k] = v
+		}
+		asks := map[string]any{}
+		for k, v := range limits {
+			asks["yunhe.dev/pool-"+k] = v
+		}
+		return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "annotations": said}, "spec": map[string]any{
+			"restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
+			"volumes": []any{map[string]any{"name": "programs", "hostPath": map[string]any{"path": programs}}},
+			"containers": []any{map[string]any{"name": "main", "image": system, "imagePullPolicy": "Never", "command": []any{"sh", "-c", command},
+				"env":          []any{map[string]any{"name": "LD_LIBRARY_PATH", "value": "/programs"}},
+				"volumeMounts": []any{map[string]any{"name": "programs", "mountPath": "/programs", "readOnly": true}},
+				"resources":    map[string]any{"limits": asks}}}}}
+	}
+	apptest.Until(t, "the webhook is asked", func() bool { // a registration is heeded after a moment
+		_, out := api(http.MethodPost, path+"?dryRun=All", "application/json", pod("asks", "true", nil, map[string]string{"compute": "37", "memory": "64"}))
+		return strings.Contains(string(out), "yunhe-pool-main")
+	})
+	phase := func(name string) string {
+		t.Helper()
+		_, out := api(http.MethodGet, path+"/"+name, "application/json", nil)
+		var p struct{ Status struct{ Phase string } }
+		must(t, json.Unmarshal(out, &p))
+		return p.Status.Phase
+	}
+	logOf := func(name, container string) string {
+		t.Helper()
+		_, out := api(http.MethodGet, path+"/"+name+"/log?container="+container, "application/json", nil)
+		return string(out)
+	}
+	live := func(name string) (list []*poolv1.Slice) {
+		t.Helper()
+		res, err := a.Admin.Pool.ListSlices(t.Context(), &poolv1.ListSlicesRequest{})
+		must(t, err)
+		for _, x := range res.Slices {
+			if x.Name == name {
+				list = append(list, x)
+			}
+		}
+		return list
+	}
+	ends := func(name, want string) string {
+		t.Helper()
+		apptest.Until(t, name+" ends: "+logOf(name, "yunhe-pool-main"), func() bool { p := phase(name); return p == "Succeeded" || p == "Failed" })
+		if got := phase(name); got != want {
+			t.Errorf("%s has %s, want %s: %s: %s", name, got, want, logOf(name, "main"), logOf(name, "yunhe-pool-main"))
+		}
+		apptest.Until(t, "the slices of "+name+" end", func() bool { return len(live(name)) == 0 })
+		return logOf(name, "main")
+	}
+
+	native := exec.CommandContext(t.Context(), filepath.Join(programs, "opencl"), "add", "3")
+	native.Env = append(os.Environ(), "OCL_ICD_VENDORS="+vendors)
+	sum, err := native.Output()
+	must(t, err)
+	create(path, pod("opencl", "/programs/opencl add 3; grep -o ADDRESS=[a-z]*: $YUNHE_POOL_FILE", nil, map[string]string{"compute": "37", "memory": "64"}))
+	create(path, pod("local", "YUNHE_POOL_TRANSPORT=ring /programs/opencl add 3; grep -o ADDRESS=[a-z]*: $YUNHE_POOL_FILE", map[string]string{"local": "true"}, map[string]string{"compute": "37", "memory": "64"}))
+	for name, by := range map[string]string{"opencl": "tcp", "local": "unix"} {
+		if got, want := ends(name, "Succeeded"), string(sum)+"ADDRESS="+by+":\n"; got != want {
+			t.Errorf("%s printed %q, want %q", name, got, want)
+		}
+	}
+	cuda := map[string]string{"api": "cuda", "local": "true"}
+	two := map[string]string{"compute": "50", "memory": "37", "cards": "2"}
+	create(path, pod("cuda", "/programs/cuda linked cards 1000 && /programs/cuda proc env && /programs/cuda dlsym add 5", cuda, two))
+	if got := ends("cuda", "Succeeded"); !strings.Contains(got, ", then 101\n") || strings.Count(got, "has 37 MiB, 36 of 37 free, then it uses 10, 6, 11\n") != 2 || !strings.HasSuffix(got, "filled 37, error 2\nagain 0 2\nsum 327680\n") {
+		t.Errorf("of CUDA: %s", got)
+	}
+	// A pod that is deleted gives back what its programs had, and a slice that is taken back ends them.
+	create(path, pod("deleted", "sleep 1000 | /programs/cuda linked hold 37", cuda, two))
+	held := func(name string) bool {
+		for _, x := range live(name) {
+			if x.MemoryUsedBytes == 37<<20 {
+				return true
+			}
+		}
+		return false
+	}
+	apptest.Until(t, "it holds a card's memory", func() bool { return held("deleted") })
+	begun := time.Now()
+	if code, out := api(http.MethodDelete, path+"/deleted", "application/json", nil); code != http.StatusOK {
+		t.Fatalf("%d %s", code, out)
+	}
+	apptest.Until(t, "its slices end", func() bool { return len(live("deleted")) == 0 })
+	t.Logf("figure: its slices had ended %s after the pod was to be deleted", time.Since(begun).Round(10*time.Millisecond))
+	create(path, pod("taken", "mkfifo /tmp/f; (sleep 1000 >/tmp/f &); /programs/cuda linked hold 37 </tmp/f; echo ended with $?", cuda, two))
+	apptest.Until(t, "it holds a card's memory", func() bool { return held("taken") })
+	_, err = a.Admin.Pool.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: live("taken")[0].SliceId})
+	must(t, err)
+	apptest.Until(t, "its program is killed", func() bool { return strings.Contains(logOf("taken", "main"), "ended with 137") })
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// selfSigned is a certificate of this machine, with its key, in files.
+func selfSigned(t *testing.T, dir string) (cert, key string, text []byte) {
+	t.Helper()
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	form := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, form, form, &secret.PublicKey, secret)
+	must(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(secret)
+	must(t, err)
+	text = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	must(t, os.WriteFile(cert, text, 0o600))
+	must(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	return cert, key, text
+}
