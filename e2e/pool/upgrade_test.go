@@ -3,6 +3,7 @@ package pool_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/gen/yunhe/pool/v1/poolv1connect"
 	"yunhe.dev/yunhe/internal/enginetest"
+	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
 	"yunhe.dev/yunhe/internal/release"
 )
@@ -126,8 +128,19 @@ func TestUpgrade(t *testing.T) {
 		}
 		compute(when)
 	}
+	shares := func(node string) bool { // whether its shared socket is listened at
+		conn, err := net.Dial("unix", filepath.Join(w.dir, node, pool.SharedSocket))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	}
+	had := shares("n1") // one of a version before has none, and gives none away
 	first := upgrade(false, "n1")
 	runs("one is upgraded:", map[string]bool{"n1": true})
+	if !shares("n1") {
+		t.Error("a node that was upgraded shares no socket")
+	}
 
 	for _, x := range []*poolv1.Slice{walking[0], walking[3]} { // from each to the other
 		to := map[string]string{"n1": "n2", "n2": "n1"}[x.NodeId]
@@ -141,6 +154,9 @@ func TestUpgrade(t *testing.T) {
 	must(t, err)
 	reach(first, poolv1.PoolUpgrade_STATE_ROLLED_BACK)
 	runs("it went back:", nil)
+	if shares("n1") != had {
+		t.Errorf("a node that went back shares a socket: %v, it did: %v", !had, had)
+	}
 	upgrade(false, nodes...)
 	both := map[string]bool{"n1": true, "n2": true}
 	runs("both are upgraded:", both)
