@@ -69,14 +69,15 @@ func offersTx(ctx context.Context, tx *db.Tx, centerID, name string) (offered bo
 }
 
 // PoolNodesTx returns of the centers whose runs may have shares of pool nodes on their
-// machine which these are now.
+// machine which these are now; plug-ins tell of none.
 func (s *Service) PoolNodesTx(ctx context.Context, tx *db.Tx) (map[string][]string, error) {
 	out := map[string][]string{}
-	err := tx.Query(ctx, `SELECT ai_center_id, features, pool_nodes FROM gateways WHERE NOT removed`, nil, func(row db.Row) error {
+	err := tx.Query(ctx, `SELECT ai_center_id, features, pool_nodes FROM gateways WHERE NOT removed
+		UNION ALL SELECT ai_center_id, features, '' FROM instances WHERE enabled`, nil, func(row db.Row) error {
 		var center, features, nodes string
 		err := row.Scan(&center, &features, &nodes)
 		if slices.Contains(strings.Fields(features), featureName(adapterv1.Feature_FEATURE_POOL_LOCAL)) {
-			out[center] = strings.Fields(nodes)
+			out[center] = append(out[center], strings.Fields(nodes)...)
 		}
 		return err
 	})

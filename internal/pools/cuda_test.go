@@ -349,7 +349,7 @@ func TestCUDACards(t *testing.T) {
 			wantKind(t, err, c.kind, c.says)
 		}
 		_, err := w.Lendable(t.Context(), pool.Shares{Tenant: "t", User: "ann", Group: "g", API: pool.CUDA, Compute: 10, Memory: 10, Cards: 2}, nil)
-		wantKind(t, err, fault.Invalid, "cards: must be 1 with the api cuda: a worker computes for the programs of jobs")
+		wantKind(t, err, fault.Invalid, "cards: must be 1 with the api cuda, but for slices that are local: a worker computes for the programs of jobs")
 
 		set := func(x *pools.Slice) (at []string) {
 			t.Helper()

@@ -93,6 +93,19 @@ func TestJobsLocal(t *testing.T) {
 			})
 		}
 
+		// Where others are that it is to be beside.
+		first := a.Admin.Submit(t, twos.Pin(shares("first", &jobsv1.PoolShares{ComputePercent: 10, Affinity: "near"})))
+		one1 := twos.Of(first, 1)[0]
+		beside := a.Admin.Submit(t, shares("beside", &jobsv1.PoolShares{ComputePercent: 10, Affinity: "near"}))
+		one2 := twos.Of(beside, 1)[0]
+		if one1.Pool.Passes[0].Bus != one2.Pool.Passes[0].Bus {
+			t.Errorf("they are at %v and %v", one1.Pool, one2.Pool)
+		}
+		for _, run := range []*apptest.Replica{one1, one2} {
+			run.Run()
+			run.End("completed", 0)
+		}
+
 		// Where it can be, and where there is room. The pool's policy is of others.
 		_, err = a.Admin.Pool.SetPoolPolicy(t.Context(), &poolv1.SetPoolPolicyRequest{Policy: &poolv1.PoolPolicy{Local: poolv1.PoolPolicy_LOCAL_ONLY}})
 		must(t, err)

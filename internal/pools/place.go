@@ -395,6 +395,10 @@ func together(ctx context.Context, tx *db.Tx, want []*Slice) ([]*Slice, error) {
 	if !slices.ContainsFunc(want, func(x *Slice) bool { return x.Affinity != "" || x.Anti != "" || x.Set != "" }) {
 		return nil, nil
 	}
+	return readNear(ctx, tx)
+}
+
+func readNear(ctx context.Context, tx *db.Tx) ([]*Slice, error) {
 	return readSlices(ctx, tx, `WHERE state IN (2, 3) AND (affinity <> '' OR anti_affinity <> '' OR set_id <> '') ORDER BY slice_id`)
 }
 

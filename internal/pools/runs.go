@@ -25,7 +25,7 @@ func request(w pool.Shares) (Request, core.Caller) {
 
 // wanted is a slice that a run asks for, of as many as it has cards.
 func (r *Request) wanted() (x *Slice, cards int64) {
-	return &Slice{ID: "wanted", Compute: map[bool]int64{true: 100, false: r.Compute}[r.Physical], Memory: r.Memory, Weighted: r.Weighted, Model: r.Model, WantNode: r.Node, Priority: r.Priority, Policy: r.Policy, Physical: r.Physical, Across: r.Across}, max(r.Cards, 1)
+	return &Slice{ID: "wanted", Compute: map[bool]int64{true: 100, false: r.Compute}[r.Physical], Memory: r.Memory, Weighted: r.Weighted, Model: r.Model, WantNode: r.Node, Priority: r.Priority, Policy: r.Policy, Physical: r.Physical, Across: r.Across, Affinity: r.Affinity, Anti: r.Anti}, max(r.Cards, 1)
 }
 
 // Lendable says whether a run could have shares, now or later, and in which group; one
@@ -73,6 +73,9 @@ func (s *Service) Lendable(ctx context.Context, w pool.Shares, nodes []string) (
 // it does when it is asked, that says both.
 func (s *Service) LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, nodes []string) (now, ever bool, err error), error) {
 	p, err := readPool(ctx, tx)
+	if err == nil {
+		p.near, err = readNear(ctx, tx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +95,9 @@ func (s *Service) LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, n
 // one where they could be now or later; "": none. A node that lends nothing new counts as none.
 func (p *whole) local(x *Slice, cards int64, g *Group, nodes []string) (now, ever string, err error) {
 	x.mates = slices.Repeat([]*Slice{x}, int(cards))
+	x.regard(p.near)
 	for _, n := range p.nodes {
-		if !slices.Contains(nodes, n.ID) || !n.Online || n.Mode != Enabled {
+		if !slices.Contains(nodes, n.ID) || !n.Online || n.Mode != Enabled || x.beside != nil && x.beside[0] != n.ID {
 			continue
 		}
 		lends := *n
@@ -117,6 +121,9 @@ func (s *Service) home(ctx context.Context, w *pool.Shares, nodes []string) erro
 	}
 	return s.db.View(ctx, func(tx *db.Tx) error {
 		p, err := readPool(ctx, tx)
+		if err == nil {
+			p.near, err = readNear(ctx, tx)
+		}
 		if err != nil {
 			return err
 		}

@@ -110,6 +110,7 @@ type whole struct {
 	specs  []*Spec
 	nodes  []*Node
 	base   Policy
+	near   []*Slice // that others are to be beside, or apart from; read where it matters
 }
 
 func readPool(ctx context.Context, tx *db.Tx) (p *whole, err error) {
