@@ -632,3 +632,18 @@ func TestCUDAExec(t *testing.T) {
 		}
 	}
 }
+
+// TestCUDANext: programs that follow each other on a slice, as the commands of a script,
+// each have all of its memory, however soon one begins when the one before has ended.
+func TestCUDANext(t *testing.T) {
+	t.Parallel()
+	n := startCUDA(t)
+	_, run := n.share(t, pool.Spec{Device: "cuda-0", Memory: 37 * mib})
+	one := run("proc", "fill")
+	script := exec.CommandContext(t.Context(), "sh", "-c", `for i in $(seq 30); do "$0" proc fill || exit; done`, n.program)
+	script.Env = one.Env
+	out, err := script.CombinedOutput()
+	if got := strings.Count(string(out), "filled 37, error 2\nagain 0 2\n"); err != nil || got != 30 {
+		t.Errorf("%d of 30 have it: %v: %s", got, err, out)
+	}
+}

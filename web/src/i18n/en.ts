@@ -1056,7 +1056,8 @@ export const en = {
       physical: "whole cards",
       acrossNodes: "each card on another node",
       local: "on the run's machine",
-      localHelp: "Of the pool node where it runs: programs of CUDA have the driver themselves there, and several cards.",
+      localHelp:
+        "Of the pool node where it runs: programs of CUDA have the driver themselves there, and several cards.",
       nodeId: "Pool node",
       affinity: "On one card with",
       antiAffinity: "On other cards than",
