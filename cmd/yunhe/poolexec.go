@@ -112,8 +112,8 @@ func poolExecCommand(c *cli) *cobra.Command {
 					return fault.New(fault.Unavailable, "the shared socket of the pool node of task %s cannot be opened, and programs with the driver of CUDA need it", t.ID)
 				}
 				inOrder(tasks)
-				cards = pool.CUDACards(cudaCards(tasks)...)
-				env = pool.CUDAEnvironment(filepath.Join(library, pool.CUDABefore), c.env("LD_PRELOAD"), cudaCards(tasks)...)
+				of := cudaCards(tasks)
+				cards, env = pool.CUDACards(of...), pool.CUDAEnvironment(filepath.Join(library, pool.CUDABefore), c.env("LD_PRELOAD"), of...)
 			default: // the sandbox has no driver
 				env = pool.RemoteCUDAEnvironment(filepath.Join(library, pool.CUDAFolder), c.env("LD_LIBRARY_PATH"), c.env("LD_PRELOAD"))
 			}

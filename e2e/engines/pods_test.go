@@ -2,15 +2,8 @@ package engines_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -111,7 +104,7 @@ func TestPodsAtKubelet(t *testing.T) {
 	begin("pool node listens", []string{"OCL_ICD_VENDORS=" + vendors}, "pool", "node", "--data", node, "--libraries", driver, "--listen", "tcp:"+l.Address+":0", "--join", a.URL(), "--token", token.Token, "--name", "n1")
 
 	// The webhook, registered as its manifest says, but for where it runs.
-	cert, key, ca := selfSigned(t, dir)
+	cert, key, ca := enginetest.Certificate(t, dir)
 	listens, _ := begin(`webhook listens" address=(\S+)`, nil, "pool", "webhook", "--listen", "127.0.0.1:0", "--cert", cert, "--cert-key", key, "--image", image, "--platform-url", a.URL(), "--node-folder", filepath.Join(node, pool.SharedFolder))
 	client := k.Client(4)
 	api := func(method, path, kind string, body any) (int, []byte) {
@@ -243,21 +236,4 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// selfSigned is a certificate of this machine, with its key, in files.
-func selfSigned(t *testing.T, dir string) (cert, key string, text []byte) {
-	t.Helper()
-	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	form := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, form, form, &secret.PublicKey, secret)
-	must(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(secret)
-	must(t, err)
-	text = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	must(t, os.WriteFile(cert, text, 0o600))
-	must(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
-	return cert, key, text
 }

@@ -97,21 +97,30 @@ func data(t *testing.T, name string) string {
 	return path
 }
 
+// yunhe is the program.
+func yunhe(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../bin/yunhe")
+	if folder != "" {
+		path = filepath.Join(folder, "yunhe")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("SKIPPED: bin/yunhe is not built")
+	}
+	return path
+}
+
 // start starts a node. Without a card it skips, and says so.
 func start(t *testing.T, flags ...string) *bench {
 	t.Helper()
-	b := &bench{t: t, dir: t.TempDir(), yunhe: "../../bin/yunhe", libraries: found, log: &syncBuffer{}}
+	b := &bench{t: t, dir: t.TempDir(), yunhe: yunhe(t), libraries: found, log: &syncBuffer{}}
 	if folder != "" {
-		b.yunhe, b.cuda, b.pool = filepath.Join(folder, "yunhe"), filepath.Join(folder, "cuda"), filepath.Join(folder, "pool")
+		b.cuda, b.pool = filepath.Join(folder, "cuda"), filepath.Join(folder, "pool")
 	} else if card {
 		t.Fatal("YUNHE_GPU_DIR is not set: scripts/testgpu.sh run does that")
-	}
-	var err error
-	if b.yunhe, err = filepath.Abs(b.yunhe); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(b.yunhe); err != nil {
-		t.Skip("SKIPPED: bin/yunhe is not built")
 	}
 	if !card {
 		b.play()

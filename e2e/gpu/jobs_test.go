@@ -30,17 +30,7 @@ func startCenter(t *testing.T) *center {
 		t.Skipf("SKIPPED: gateways need control groups: %v", err)
 	}
 	dir := t.TempDir()
-	yunhe, err := filepath.Abs("../../bin/yunhe")
-	if folder != "" {
-		yunhe = filepath.Join(folder, "yunhe")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(yunhe); err != nil {
-		t.Skip("SKIPPED: bin/yunhe is not built")
-	}
-	up := &bench{t: t, dir: dir, yunhe: yunhe, log: &syncBuffer{}, env: os.Environ()}
+	up := &bench{t: t, dir: dir, yunhe: yunhe(t), log: &syncBuffer{}, env: os.Environ()}
 	url := up.serve([]string{"up", "--no-gateway", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0"}, regexp.MustCompile(`Console and API: (\S+)`))
 	key, err := os.ReadFile(filepath.Join(dir, "data/admin.key"))
 	if err != nil {

@@ -3,20 +3,12 @@ package pool_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -144,23 +136,6 @@ func (w *world) play(object []byte, vendors string) {
 	}
 }
 
-// certificate is one of this machine, with its key, in files.
-func certificate(t *testing.T, dir string) (cert, key string, text []byte) {
-	t.Helper()
-	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	form := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, form, form, &secret.PublicKey, secret)
-	must(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(secret)
-	must(t, err)
-	text = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	must(t, os.WriteFile(cert, text, 0o600))
-	must(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
-	return cert, key, text
-}
-
 // TestPods: a cluster's API server asks the webhook about pods that ask for the
 // pool, and only about these; what it makes of one finds its slice. The containers
 // of the pod are played as processes.
@@ -195,7 +170,7 @@ func TestPods(t *testing.T) {
 	}
 	const pods = "/api/v1/namespaces/default/pods"
 
-	cert, key, ca := certificate(t, t.TempDir())
+	cert, key, ca := enginetest.Certificate(t, t.TempDir())
 	hook := exec.Command(binary, "pool", "webhook", "--listen", "127.0.0.1:0", "--cert", cert, "--cert-key", key, "--image", "yunhe:test", "--platform-url", w.url, "--node-folder", "/var/lib/yunhe-pool/shared")
 	listens, end := w.serve(hook, regexp.MustCompile(`webhook listens" address=(\S+)`))
 	manifest, err := exec.Command(binary, "pool", "webhook", "manifest", "--image", "yunhe:test", "--platform-url", w.url).Output()

@@ -302,10 +302,11 @@ func connected(conn net.Conn) connection {
 		return connection{err: err}
 	}
 	p, err := follow(int(who.Pid), func(pid, flags int) (int, error) {
-		if fd, err := peerProcess(c); err == nil {
-			return fd, nil
+		fd, err := peerProcess(c)
+		if errors.Is(err, unix.ENOPROTOOPT) { // a kernel of before: by its number, which is its own yet
+			return unix.PidfdOpen(pid, flags)
 		}
-		return unix.PidfdOpen(pid, flags)
+		return fd, err // it has ended, and its number may be another's
 	})
 	if err != nil {
 		return connection{err: fmt.Errorf("the program's process: %w", err)}
@@ -343,9 +344,14 @@ func follow(pid int, open func(pid, flags int) (int, error)) (*outsider, error) 
 			err = unix.ESRCH
 		}
 	}
-	if err == nil && errors.Is(p.signal(0), unix.EPERM) {
-		p.close()
+	if err != nil {
+		return p, err
+	}
+	if err = p.signal(0); errors.Is(err, unix.EPERM) {
 		err = errors.New("it is another user's, and the pool node could not end it with its slice: start the node as root")
+	}
+	if err != nil { // or it has ended
+		p.close()
 	}
 	return p, err
 }

@@ -255,7 +255,7 @@ func (n *Node) open(h *handover) (err error) {
 		}
 	}
 	if h != nil {
-		n.listenShared() // a program of before had none
+		n.listenShared() // none is handed over
 		return nil
 	}
 	if len(n.devices) == 0 {

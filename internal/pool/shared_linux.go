@@ -4,7 +4,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 )
 
 // shared is the path of the socket that may be shown to anybody.
@@ -14,7 +13,7 @@ func (n *Node) shared() string { return filepath.Join(n.cfg.Dir, SharedSocket) }
 // cannot be, programs in containers come over the network.
 func (n *Node) listenShared() {
 	path := n.shared()
-	if n.member == nil || slices.ContainsFunc(n.listeners, func(l net.Listener) bool { return l.Addr().String() == path }) {
+	if n.member == nil {
 		return
 	}
 	folder := filepath.Dir(path)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -123,10 +124,9 @@ func TestDriver(t *testing.T) {
 		}
 	}
 	a.cfg.PoolLibraries = t.TempDir()
-	if found := findDriver(driverFolders["amd64"]); len(found) > 0 {
-		t.Skipf("SKIPPED: this machine has a driver: %v", found)
-	}
-	if _, err := share(true, pool.CUDA, pass("n1", "0000:65:00.0")); fault.KindOf(err) != fault.Invalid || !strings.Contains(fmt.Sprint(err), "--pool-libraries") {
+	if found := findDriver(driverFolders[runtime.GOARCH]); len(found) > 0 {
+		t.Logf("this machine has a driver: %v", found)
+	} else if _, err := share(true, pool.CUDA, pass("n1", "0000:65:00.0")); fault.KindOf(err) != fault.Invalid || !strings.Contains(fmt.Sprint(err), "--pool-libraries") {
 		t.Errorf("without a driver: %v", err)
 	}
 	a.cfg.PoolNodes = nil

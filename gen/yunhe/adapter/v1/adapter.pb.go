@@ -102,7 +102,8 @@ const (
 	Feature_FEATURE_POOL Feature = 4
 	// Those may be for programs of CUDA.
 	Feature_FEATURE_POOL_CUDA Feature = 5
-	// Those may be of the pool node on the machine of the attempt.
+	// Those may be of the pool node on the machine of the attempt. For gateways, which
+	// tell by HeartbeatRequest.pool_nodes which nodes these are.
 	Feature_FEATURE_POOL_LOCAL Feature = 6
 )
 

@@ -2474,7 +2474,8 @@ export enum Feature {
   POOL_CUDA = 5,
 
   /**
-   * Those may be of the pool node on the machine of the attempt.
+   * Those may be of the pool node on the machine of the attempt. For gateways, which
+   * tell by HeartbeatRequest.pool_nodes which nodes these are.
    *
    * @generated from enum value: FEATURE_POOL_LOCAL = 6;
    */
