@@ -45,7 +45,7 @@ func TestCUDALocal(t *testing.T) {
 		t.Skip("SKIPPED: gateways need root to isolate what they run")
 	}
 	w := openCUDA(t)
-	w.start("n1", false)
+	node := w.start("n1", false)
 	w.online(1)
 	program := []string{"--add-file", w.near + ":program"}
 	if out, err := w.bench.Yunhe(t.Context(), "", nil, "job", "submit", "--name", "early", "--image", "host", "--spec", "small", "--pool", "api=cuda,local,compute=10,memory=1MiB,group=g", "--command", "true").CombinedOutput(); err == nil ||
@@ -103,6 +103,19 @@ func TestCUDALocal(t *testing.T) {
 	must(t, err)
 	w.until("its program has ended", func() bool { return strings.Contains(w.yunhe("job", "logs", taken), "Killed") })
 	w.yunhe("job", "stop", taken)
+
+	// The node is killed: a program that computes is told, and the next run has the next node.
+	cut := w.submit("api=cuda,local,compute=40,memory=37MiB,group=g", "./program linked spin 1000 600; echo it ended with $?", program...)
+	w.until("it computes", func() bool { x := of(cut); return len(x) == 1 && x[0].Programs == 1 })
+	must(t, node.Process.Kill())
+	w.until("its program has ended", func() bool { return strings.Contains(w.yunhe("job", "logs", cut), "it ended with") })
+	t.Logf("without its node it says %s", w.yunhe("job", "logs", cut))
+	w.start("n1", false)
+	id = w.submit("api=cuda,local,compute=40,memory=37MiB,group=g", "./program proc env", program...)
+	w.yunhe("job", "wait", id)
+	if log := w.yunhe("job", "logs", id); log != "filled 37, error 2\nagain 0 2\n" {
+		t.Errorf("under the next node it says %s", log)
+	}
 
 	// An image brings its own programs, and has the machine's driver.
 	root := w.root("image", w.near, w.libraries("libcuda", w.near))
