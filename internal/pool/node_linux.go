@@ -386,33 +386,6 @@ func (n *Node) acceptAll() {
 	}
 }
 
-// missed is when who is only read from is taken for cut off: a program, or a node that a task
-// comes from, may have nothing to say for long.
-var missed = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 5}
-
-func (n *Node) accept(l net.Listener) {
-	defer n.accepting.Done()
-	const soonest, latest = 5 * time.Millisecond, time.Second
-	for again := soonest; ; {
-		conn, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) { // nobody is let in for now
-			return
-		}
-		if err != nil { // there are too many open files, as may be over in a moment
-			n.log.Warn("no connection was accepted", "at", l.Addr().String(), "error", err)
-			<-time.After(again)
-			again = min(2*again, latest)
-			continue
-		}
-		again = soonest
-		if t, ok := conn.(*net.TCPConn); ok {
-			_ = t.SetKeepAliveConfig(missed) // else the system's own patience does
-		}
-		n.greeting.Add(1)
-		n.work.Go(func() { n.serve(conn) })
-	}
-}
-
 // expire ends tasks whose time is over.
 func (n *Node) expire(now time.Time) {
 	n.mu.Lock()
@@ -445,9 +418,9 @@ func (n *Node) sorted() []*task {
 	return out
 }
 
-// serve answers a connection, or hands it to a worker.
-func (n *Node) serve(conn net.Conn) {
-	known := sync.OnceFunc(func() { n.greeting.Add(-1) })
+// serve answers a connection, or hands it to a worker. known is called once who it is has
+// shown itself, and more often.
+func (n *Node) serve(conn net.Conn, known func()) {
 	defer known()
 	defer conn.Close()
 	who := connected(conn)

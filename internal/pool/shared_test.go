@@ -3,11 +3,15 @@
 package pool_test
 
 import (
+	"context"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 	"yunhe.dev/yunhe/internal/pool"
@@ -44,4 +48,55 @@ func TestSharedSocket(t *testing.T) {
 		t.Fatalf("with a ticket: %v, at %s, %+v", err, at, task)
 	}
 	client.Close()
+}
+
+// Who opens connections without end, and says nothing, does not take all of the node's
+// files: those beyond a number wait, others' addresses are not touched, and all are let in
+// when it has gone.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	n := start(t, pool.NodeConfig{})
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}()
+	greets := func() bool {
+		c, err := net.Dial("tcp", strings.TrimPrefix(n.tcp, "tcp:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		b, err := io.ReadAtLeast(c, make([]byte, 64), 8)
+		return err == nil && b > 0
+	}
+	for len(open) < 2000 && greets() {
+	}
+	if len(open) == 2000 {
+		t.Error("2,000 strangers are let in")
+	}
+	t.Logf("figure: %d strangers are let in", len(open)-1)
+	answers := func(at string) bool {
+		ctx, done := context.WithTimeout(t.Context(), time.Second)
+		defer done()
+		c, err := pool.Dial(ctx, at, "none", "")
+		if err == nil {
+			c.Close()
+		}
+		return fault.KindOf(err) == fault.Unauthenticated
+	}
+	if answers(n.tcp) || !answers(n.unix) {
+		t.Error("one more is answered there, or none at the other address")
+	}
+	for _, c := range open {
+		_ = c.Close()
+	}
+	open = nil
+	for deadline := time.Now().Add(10 * time.Second); !greets() && time.Now().Before(deadline); {
+	}
+	if !answers(n.tcp) {
+		t.Error("when they have gone nobody is answered")
+	}
 }
