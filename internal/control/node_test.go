@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -149,7 +150,9 @@ func TestReclaim(t *testing.T) {
 		}
 		select {
 		case <-run.Stopped():
-			t.Error("stopped before the grace period was over")
+			if time.Now().Before(o.StopAt.AsTime()) { // on a busy machine it is over
+				t.Error("stopped before the grace period was over")
+			}
 		default:
 		}
 		a.Restart()

@@ -390,6 +390,9 @@ func (l lie) config(t testing.TB) Config {
 			}
 			if pid > 1 {
 				_ = syscall.Kill(-pid, syscall.SIGKILL) // it may have ended
+				for late := time.Now().Add(2 * time.Second); syscall.Kill(-pid, 0) == nil && time.Now().Before(late); {
+					<-time.After(5 * time.Millisecond) // or it still writes while its folder is removed
+				}
 			}
 		}
 	})
