@@ -8,7 +8,7 @@ LDFLAGS  = -s -w -X main.version=$(VERSION)
 RUNNER   = adapters/gateway/sandbox/bin/runner
 
 .DEFAULT_GOAL := build
-.PHONY: help deps deps-engines gen build image console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-pool-starts test-upgrade test-gpu test-engines check lint bench bench-place bench-submit bench-schedule bench-pool bench-cuda clean
+.PHONY: help deps deps-engines gen build image console runner programs pool run test test-go test-web test-e2e test-kill test-schedule-kill test-recovery test-faults test-pool test-pool-starts test-upgrade test-gpu test-engines check lint bench bench-place bench-submit bench-schedule bench-pool bench-lend bench-cuda clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,6 +143,10 @@ bench-pool: ## what the accelerator pool costs beside native, in one run
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
 	@scripts/benchpool.sh
+
+bench-lend: ## what lending costs a platform with the most nodes of the pool there can be
+	@scripts/deps.sh test
+	go test -run '^$$' -bench '^BenchmarkLending' -benchtime 2s -timeout 20m ./internal/pools
 
 bench-cuda: ## how exact shares of CUDA are, on a stand-in of the driver
 	@scripts/deps.sh test

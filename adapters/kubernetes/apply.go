@@ -119,7 +119,11 @@ func (d *Driver) apply(ctx context.Context, c *clients, m *maker, a *adapterv1.A
 		_, there := d.res.nodes[a.Node]
 		d.mu.Unlock()
 		if !there {
-			return refused(fmt.Sprintf("center %s has no node %.300q", d.center, a.Node))
+			no := refused(fmt.Sprintf("center %s has no node %.300q", d.center, a.Node))
+			if a.Pool.GetLocal() { // the platform chose it
+				return forNow{no}
+			}
+			return no
 		}
 	}
 	if err := d.sharesRefused(c, a); err != nil {

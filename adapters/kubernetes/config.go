@@ -41,7 +41,9 @@ type Config struct {
 	ImagePullPolicy string            `json:"image_pull_policy,omitempty" jsonschema:"Always, IfNotPresent (if empty) or Never"`
 	ImagePullSecret []string          `json:"image_pull_secrets,omitempty" jsonschema:"names of secrets in the namespace"`
 
-	PoolImage string `json:"pool_image,omitempty" jsonschema:"image of yunhe, as make image makes it: with it runs can have shares of the platform's accelerator pool (Kubernetes 1.29 or later)"`
+	PoolImage        string `json:"pool_image,omitempty" jsonschema:"image of yunhe, as make image makes it: with it runs can have shares of the platform's accelerator pool (Kubernetes 1.29 or later)"`
+	PoolFolder       string `json:"pool_folder,omitempty" jsonschema:"on machines with a node of that pool, the shared folder in its folder (DIR/shared): with it and pool_image runs can have shares of their own machine's node, and programs of CUDA there the driver itself"`
+	PoolRuntimeClass string `json:"pool_runtime_class,omitempty" jsonschema:"RuntimeClass of pods whose programs have the driver of CUDA themselves, the cluster's default one if empty"`
 
 	Resources       []Mapping         `json:"resources,omitempty" jsonschema:"what extended resources count as; looked up before what is built in"`
 	NodeSelector    map[string]string `json:"node_selector,omitempty" jsonschema:"labels of the nodes that belong to this center"`
@@ -179,6 +181,10 @@ func (c Config) violations() []error {
 		name("image_pull_secrets", s)
 	}
 	bad(c.PoolImage == "" || imageReference(c.PoolImage), "pool_image must be an image reference, got %q", c.PoolImage)
+	bad(c.PoolFolder == "" || filepath.IsAbs(c.PoolFolder), "pool_folder must be an absolute path, got %q", c.PoolFolder)
+	bad(c.PoolFolder == "" || c.PoolImage != "", "pool_folder needs pool_image, got %q", c.PoolFolder)
+	bad(c.PoolRuntimeClass == "" || c.PoolFolder != "", "pool_runtime_class needs pool_folder, got %q", c.PoolRuntimeClass)
+	name("pool_runtime_class", c.PoolRuntimeClass)
 	bad(slices.Contains([]string{"Always", "IfNotPresent", "Never"}, c.ImagePullPolicy), "image_pull_policy must be Always, IfNotPresent or Never, got %q", c.ImagePullPolicy)
 	for _, id := range slices.Sorted(maps.Keys(c.Images)) {
 		bad(imageReference(c.Images[id]), "images.%s must be an image reference, got %q", id, c.Images[id])

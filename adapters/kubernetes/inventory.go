@@ -158,8 +158,8 @@ func (r *resources) viewNode(n *corev1.Node) *adapterv1.Node {
 		Name: n.Name, Capacity: r.table.merge(r.table.raw(n.Status.Capacity)), Labels: n.Labels,
 		Architecture:    cmp.Or(n.Status.NodeInfo.Architecture, n.Labels[corev1.LabelArchStable]),
 		OperatingSystem: cmp.Or(n.Status.NodeInfo.OperatingSystem, n.Labels[corev1.LabelOSStable]),
-		Accelerators:    r.table.accelerators(n),
-		State:           adapterv1.NodeState_NODE_STATE_NOT_READY, Reason: "its kubelet has not reported yet",
+		Accelerators:    r.table.accelerators(n), Host: host(n),
+		State: adapterv1.NodeState_NODE_STATE_NOT_READY, Reason: "its kubelet has not reported yet",
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type != corev1.NodeReady {
@@ -180,6 +180,14 @@ func (r *resources) viewNode(n *corev1.Node) *adapterv1.Node {
 		v.State, v.Reason = adapterv1.NodeState_NODE_STATE_DRAINED, why
 	}
 	return v
+}
+
+// host names a node's machine, as its kernel does.
+func host(n *corev1.Node) string {
+	if id := n.Status.NodeInfo.BootID; len(id) <= 64 {
+		return id
+	}
+	return ""
 }
 
 // takeNodes returns the nodes that changed since the last call, those that are

@@ -195,7 +195,7 @@ func (m *maker) attempt(a *adapterv1.Attempt) (*batchv1.Job, *corev1.ConfigMap, 
 	}
 	pod.Containers[0].Env, pod.Containers[0].Resources = env, corev1.ResourceRequirements{Requests: list, Limits: list}
 	if a.Pool != nil {
-		m.shares(&pod, name, a.Pool.Api)
+		m.shares(&pod, name, a.Pool)
 	}
 	notes := map[string]string{noteAttempt: a.AttemptId, noteJob: a.JobId, noteTask: a.Name, noteTenant: a.TenantId, noteUser: a.UserName}
 	if a.AllocationId != "" {

@@ -202,6 +202,9 @@ func (d *Driver) Describe(context.Context, *adapterv1.DescribeRequest) (*adapter
 	if err == nil && d.cfg.PoolImage != "" {
 		out.Features = append(out.Features, adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA)
 	}
+	if err == nil && d.cfg.PoolFolder != "" {
+		out.Features = append(out.Features, adapterv1.Feature_FEATURE_POOL_LOCAL)
+	}
 	return out, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strings"
 
@@ -26,14 +27,20 @@ import (
 // Passes are good for 30 to 45 s, and a pod may take longer to start. The platform
 // sends new ones every few seconds until one was redeemed; the newest are in a
 // Secret, which the container reads when it starts, and starts anew.
+//
+// A pod whose slices are of the pool's node on its machine is shown the folder with
+// that node's shared socket, by which both containers come to it. Its programs of CUDA
+// have the driver themselves, which the runtime of its containers shows it.
 const (
 	poolName = "yunhe-pool" // of container and volume
 	poolDir  = "/yunhe-pool"
-	passes   = "passes" // entry of the Secret
+	passes   = "passes"     // entry of the Secret
+	nodeName = "yunhe-node" // of the volume with the node's socket
+	nodeDir  = "/yunhe-pool-node"
 )
 
 // shares has a pod's command find the slices whose passes are in a Secret.
-func (m *maker) shares(pod *corev1.PodSpec, secret, api string) {
+func (m *maker) shares(pod *corev1.PodSpec, secret string, p *adapterv1.PoolShares) {
 	always := corev1.ContainerRestartPolicyAlways
 	small := func(memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
@@ -54,10 +61,17 @@ func (m *maker) shares(pod *corev1.PodSpec, secret, api string) {
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	})
 	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: poolName, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-	c := &pod.Containers[0]
+	c, holder := &pod.Containers[0], &pod.InitContainers[len(pod.InitContainers)-1]
+	if p.Local {
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: nodeName, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: m.cfg.PoolFolder, Type: new(corev1.HostPathDirectory)}}})
+		for _, in := range []*corev1.Container{holder, c} {
+			in.VolumeMounts = append(in.VolumeMounts, corev1.VolumeMount{Name: nodeName, MountPath: nodeDir, ReadOnly: true})
+		}
+		holder.Command = append(holder.Command, "--local")
+	}
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: poolName, MountPath: poolDir, ReadOnly: true})
 	c.Env = append(c.Env, corev1.EnvVar{Name: "OCL_ICD_VENDORS", Value: poolDir + "/" + pool.Vendors}, corev1.EnvVar{Name: pool.FileVariable, Value: poolDir + "/" + pool.SliceFile})
-	if api != pool.CUDA {
+	if p.Api != pool.CUDA {
 		var mounted []string
 		for _, v := range c.VolumeMounts {
 			mounted = append(mounted, v.MountPath)
@@ -67,13 +81,25 @@ func (m *maker) shares(pod *corev1.PodSpec, secret, api string) {
 		}
 		return
 	}
+	loaded := pool.CUDALoaded
+	if p.Local {
+		loaded = pool.CUDABefore
+		if m.cfg.PoolRuntimeClass != "" {
+			pod.RuntimeClassName = new(m.cfg.PoolRuntimeClass)
+		}
+		for _, e := range pool.DriverShown() {
+			if !slices.ContainsFunc(c.Env, func(is corev1.EnvVar) bool { return is.Name == e[0] }) {
+				c.Env = append(c.Env, corev1.EnvVar{Name: e[0], Value: e[1]})
+			}
+		}
+	}
 	// Loaded before others, it is found by whatever name. The image's own search path,
 	// which cannot be added to from here, stays.
 	i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "LD_PRELOAD" })
 	if i < 0 {
 		i, c.Env = len(c.Env), append(c.Env, corev1.EnvVar{Name: "LD_PRELOAD"})
 	}
-	c.Env[i].Value = strings.TrimSuffix(poolDir+"/"+pool.CUDALoaded+":"+c.Env[i].Value, ":")
+	c.Env[i].Value = strings.TrimSuffix(poolDir+"/"+loaded+":"+c.Env[i].Value, ":")
 }
 
 // sharesRefused says why an attempt cannot have its shares of the pool now.
@@ -85,6 +111,8 @@ func (d *Driver) sharesRefused(c *clients, a *adapterv1.Attempt) error {
 		return forNow{refused("center " + d.center + " gives runs no shares of the accelerator pool: an operator sets pool_image in its configuration")}
 	case len(a.Pool.Passes) == 0:
 		return forNow{refused("its shares of the accelerator pool did not come with it: " + a.Pool.Lacking)}
+	case a.Pool.Local && (d.cfg.PoolFolder == "" || a.Node == ""):
+		return forNow{refused("center " + d.center + " gives runs no shares of the pool node on their machine: an operator sets pool_folder in its configuration")}
 	}
 	v, err := c.work.Discovery().ServerVersion()
 	if err != nil {
@@ -106,7 +134,11 @@ func (d *Driver) putPasses(ctx context.Context, c *clients, job string, uid type
 	if len(a.Pool.GetPasses()) == 0 {
 		return nil
 	}
-	text, err := pool.PassesText(a.Pool.Passes)
+	var sockets []string
+	if a.Pool.Local {
+		sockets = slices.Repeat([]string{nodeDir + "/" + path.Base(pool.SharedSocket)}, len(a.Pool.Passes))
+	}
+	text, err := pool.PassesText(a.Pool.Passes, sockets...)
 	if err != nil {
 		return fmt.Errorf("passes of %s: %w", a.AttemptId, err)
 	}

@@ -1,12 +1,14 @@
 package kubernetes
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	"yunhe.dev/yunhe/internal/pool"
 )
 
@@ -28,7 +30,7 @@ func TestSharesCUDA(t *testing.T) {
 		if x.own != "" {
 			pod.Containers[0].Env = append(pod.Containers[0].Env, corev1.EnvVar{Name: "LD_PRELOAD", Value: x.own})
 		}
-		(&maker{}).shares(&pod, "secret", x.api)
+		(&maker{}).shares(&pod, "secret", &adapterv1.PoolShares{Api: x.api})
 		var got []string
 		for _, e := range pod.Containers[0].Env {
 			if e.Name == "LD_PRELOAD" {
@@ -37,6 +39,51 @@ func TestSharesCUDA(t *testing.T) {
 		}
 		if strings.Join(got, " ") != x.want {
 			t.Errorf("%+v: %q", x, got)
+		}
+	}
+}
+
+// Both containers of a run whose shares are of its machine's pool node are shown that
+// node's socket; a command of CUDA has the driver itself, by the runtime class that the
+// operator names, and what its image says of that stays.
+func TestSharesLocal(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ api, class, own, preload, shows, runtime string }{
+		{pool.OpenCL, "nvidia", "", "", "", ""},
+		{pool.CUDA, "", "", "/yunhe-pool/cuda/before.so", "all", ""},
+		{pool.CUDA, "nvidia", "0", "/yunhe-pool/cuda/before.so", "0", "nvidia"},
+	} {
+		pod := corev1.PodSpec{Containers: []corev1.Container{{}}}
+		if x.own != "" {
+			pod.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: x.own}}
+		}
+		(&maker{cfg: Config{PoolFolder: "/var/lib/pool/shared", PoolRuntimeClass: x.class}}).shares(&pod, "secret", &adapterv1.PoolShares{Api: x.api, Local: true})
+		env, class := map[string]string{}, ""
+		for _, e := range pod.Containers[0].Env {
+			if _, twice := env[e.Name]; twice {
+				t.Errorf("%+v: %s stands twice", x, e.Name)
+			}
+			env[e.Name] = e.Value
+		}
+		if pod.RuntimeClassName != nil {
+			class = *pod.RuntimeClassName
+		}
+		if want := strings.ReplaceAll(x.preload, "cuda/before.so", pool.CUDABefore); env["LD_PRELOAD"] != want || env["NVIDIA_VISIBLE_DEVICES"] != x.shows || class != x.runtime {
+			t.Errorf("%+v: %v, class %q", x, env, class)
+		}
+		holder := pod.InitContainers[0]
+		if holder.Command[len(holder.Command)-1] != "--local" {
+			t.Errorf("%+v: beside it runs %q", x, holder.Command)
+		}
+		for _, c := range []corev1.Container{holder, pod.Containers[0]} {
+			if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+				return m.Name == nodeName && m.MountPath == "/yunhe-pool-node" && m.ReadOnly
+			}) {
+				t.Errorf("%+v: %s is shown %v", x, c.Name, c.VolumeMounts)
+			}
+		}
+		if v := pod.Volumes[len(pod.Volumes)-1]; v.Name != nodeName || v.HostPath == nil || v.HostPath.Path != "/var/lib/pool/shared" || *v.HostPath.Type != corev1.HostPathDirectory {
+			t.Errorf("%+v: the socket's folder is %+v", x, v)
 		}
 	}
 }
@@ -54,7 +101,7 @@ func TestSharesLoader(t *testing.T) {
 		if x.volume != "" {
 			pod.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: x.volume}}
 		}
-		(&maker{}).shares(&pod, "secret", x.api)
+		(&maker{}).shares(&pod, "secret", &adapterv1.PoolShares{Api: x.api})
 		var got []string
 		for _, m := range pod.Containers[0].VolumeMounts {
 			if m.Name != poolName {

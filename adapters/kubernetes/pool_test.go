@@ -103,6 +103,58 @@ func TestShares(t *testing.T) {
 	})
 }
 
+// What is of the pool node on a run's machine goes to the node that is named, if an
+// operator offers it; each node tells which machine it is.
+func TestSharesOfItsMachine(t *testing.T) {
+	t.Parallel()
+	local := func(id, node string) *adapterv1.Attempt {
+		a := sharing(id, "one")
+		a.Pool.Local, a.Node = true, node
+		return a
+	}
+	not := startRig(t, 1, func(c *kubernetes.Config) { c.PoolImage = "registry.example.org/yunhe:1" })
+	there := not.node("there-"+not.label, nil)
+	if no := not.apply(local("runs", there.Name)); len(no) != 1 || !no[0].Later || !strings.Contains(no[0].Reason, "pool_folder") {
+		t.Errorf("not offered, and taken: %v", no)
+	}
+	if no := not.apply(local("gone", "gone")); len(no) != 1 || !no[0].Later || !strings.Contains(no[0].Reason, "has no node") {
+		t.Errorf("on a node that the platform chose, and that is gone: %v", no)
+	}
+	r := newRig(t, cluster(t), 1, func(c *kubernetes.Config) {
+		c.PoolImage, c.PoolFolder = "registry.example.org/yunhe:1", "/var/lib/pool/shared"
+	})
+	r.cfg.KubeconfigFile = r.kubeconfig(r.k.URL, r.account(nil), r.k.CA)
+	named := r.node("named-"+r.label, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "11111111-2222-4333-8444-555555555555" })
+	strange := r.node("strange-"+r.label, func(n *corev1.Node) { n.Status.NodeInfo.BootID = strings.Repeat("x", 65) })
+	r.start()
+	if res, err := r.client.Describe(t.Context(), &adapterv1.DescribeRequest{}); err != nil || !strings.Contains(res.String(), "FEATURE_POOL_LOCAL") {
+		t.Errorf("it offers %v, %v", res.GetFeatures(), err)
+	}
+	r.watch().await("the nodes are told of", func(w *watched) bool {
+		n, s := w.nodes[named.Name], w.nodes[strange.Name]
+		return n != nil && s != nil && n.Host == "11111111-2222-4333-8444-555555555555" && s.Host == ""
+	})
+	if no := r.apply(local("nowhere", "")); len(no) != 1 || !no[0].Later || !strings.Contains(no[0].Reason, "pool_folder") {
+		t.Errorf("without a node: %v", no)
+	}
+	if no := r.apply(local("runs", named.Name)); len(no) > 0 {
+		t.Fatalf("refused: %v", no)
+	}
+	r.running("runs")
+	pod := r.job("runs").Spec.Template.Spec
+	if a := pod.Affinity; a == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0] != named.Name {
+		t.Errorf("it may run on %+v", pod.Affinity)
+	}
+	s, err := r.admin.CoreV1().Secrets(r.cfg.Namespace).Get(t.Context(), r.job("runs").Name, metav1.GetOptions{})
+	var list []pool.Pass
+	if err == nil {
+		err = json.Unmarshal(s.Data["passes"], &list)
+	}
+	if err != nil || len(list) != 1 || list[0].Socket != "/yunhe-pool-node/pool.sock" {
+		t.Errorf("passes are %+v, %v", list, err)
+	}
+}
+
 func TestSharesNotOffered(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, nil)

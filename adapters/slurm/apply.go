@@ -153,7 +153,7 @@ func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal, err
 		return refusal{why: fmt.Sprintf("allocation %s has no nodes here: the driver of Slurm reserves none", clip(r.AllocationId, 60))}, nil
 	}
 	if why, err := d.noNode(ctx, r.Node); why != "" || err != nil {
-		return refusal{why: why}, err
+		return refusal{why, r.Pool.GetLocal()}, err // the platform chose it
 	}
 	body, err := d.request(r)
 	if err != nil {
@@ -186,7 +186,7 @@ func (d *Driver) submit(ctx context.Context, r *adapterv1.Attempt) (refusal, err
 	case err == nil:
 		err = &strangeError{d.api.where() + " answered a submission without a job_id"}
 	case errors.As(err, &no) && forGood(no):
-		return refusal{why: "Slurm refuses the job: " + clip(no.Error(), 400)}, nil
+		return refusal{"Slurm refuses the job: " + clip(no.Error(), 400), r.Pool.GetLocal() && slices.Contains(onNode, no.number())}, nil
 	case errors.As(err, &no) && slices.Contains(forNow, no.number()):
 		return refusal{"Slurm refuses the job for now: " + clip(no.Error(), 400), true}, nil
 	}
@@ -217,6 +217,9 @@ var refusals = []int64{
 // not usable, a node or the partition is down, drained or inactive.
 var forNow = []int64{2016, 2050, 2055, 2056, 2068, 2070}
 
+// onNode are those of refusals that may be of the node that the platform chose.
+var onNode = []int64{2004, 2014}
+
 // forGood reports whether an answer means that the job can never be submitted
 // as it is.
 func forGood(e *apiError) bool { return slices.Contains(refusals, e.number()) }
@@ -233,7 +236,7 @@ func (d *Driver) request(r *adapterv1.Attempt) (map[string]any, error) {
 	}
 	requeue := d.cfg.Requeue && r.Pool == nil // the platform sends no passes to what has begun
 	setup := slices.Concat(d.cfg.Setup, p.Setup, image.Setup)
-	script, err := plan{root: d.root(), attempt: r, image: image, setup: setup, again: requeue, program: d.cfg.PoolProgram}.script()
+	script, err := plan{root: d.root(), attempt: r, image: image, setup: setup, again: requeue, program: d.cfg.PoolProgram, sockets: d.cfg.sockets(r)}.script()
 	if err != nil {
 		return nil, err
 	}

@@ -43,8 +43,11 @@ type Config struct {
 	Accounts   bool                `json:"accounts,omitempty" jsonschema:"make accounts of tenants in slurmdbd, where the user must be an administrator; slurmrestd needs its openapi/dbv0.0.N"`
 	// PoolProgram offers shares of the accelerator pool.
 	PoolProgram string `json:"pool_program,omitempty" jsonschema:"where the nodes have the program yunhe, for example /shared/bin/yunhe: with it, and output_dir, jobs can have shares of the accelerator pool"`
-	Cluster     string `json:"cluster,omitempty" jsonschema:"what slurmdbd calls this cluster, for accounts; the only one it has if empty"`
-	PollMillis  int64  `json:"poll_milliseconds,omitempty" jsonschema:"pause between two looks at the jobs; 1000 if 0, 100 to 60000"`
+	// PoolFolder offers those of the pool's node on the job's machine.
+	PoolFolder string            `json:"pool_folder,omitempty" jsonschema:"on machines with a node of that pool, the shared folder in its folder (DIR/shared), which users may look into: with it and pool_program jobs can have shares of their own machine's node, and programs of CUDA there the driver itself"`
+	PoolNodes  map[string]string `json:"pool_nodes,omitempty" jsonschema:"by a node of Slurm's the pool's node on it, where that has another name; empty: it has none"`
+	Cluster    string            `json:"cluster,omitempty" jsonschema:"what slurmdbd calls this cluster, for accounts; the only one it has if empty"`
+	PollMillis int64             `json:"poll_milliseconds,omitempty" jsonschema:"pause between two looks at the jobs; 1000 if 0, 100 to 60000"`
 }
 
 // Partition is a partition jobs may use.
@@ -97,6 +100,17 @@ func (c *Config) complete(center string) error {
 	}
 	if c.PoolProgram != "" && (!path.IsAbs(c.PoolProgram) || strings.ContainsAny(c.PoolProgram, "\x00\n")) {
 		k.Add("pool_program", "must be an absolute path at the cluster, got %q", c.PoolProgram)
+	}
+	if c.PoolFolder != "" && (!path.IsAbs(c.PoolFolder) || strings.ContainsAny(c.PoolFolder, "\x00\n")) {
+		k.Add("pool_folder", "must be an absolute path at the nodes, got %q", c.PoolFolder)
+	}
+	if c.PoolFolder != "" && c.PoolProgram == "" {
+		k.Add("pool_program", "must be set beside pool_folder")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.PoolNodes)) {
+		if c.PoolFolder == "" {
+			k.Add("pool_nodes."+clip(name, 100), "goes with pool_folder")
+		}
 	}
 	if c.PoolProgram != "" && c.OutputDir == "" {
 		k.Add("output_dir", "must be set beside pool_program: passes to shares come by it")

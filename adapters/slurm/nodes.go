@@ -175,6 +175,21 @@ func (d *Driver) node(n *node) *adapterv1.Node {
 	if out.Architecture == "" {
 		out.Architecture = clip(string(n.Architecture), 60)
 	}
+	if d.cfg.PoolFolder != "" {
+		name, said := d.cfg.PoolNodes[out.Name]
+		if out.PoolNode = out.Name; said {
+			out.PoolNode = name // "": there is none
+		}
+	}
+	for i, p := range d.cfg.Partitions {
+		if !slices.Contains(n.Partitions, p.Name) {
+			continue
+		}
+		if out.SpecIds = append(out.SpecIds, p.Spec); i == 0 { // which has those that no partition is for
+			out.SpecIds = slices.AppendSeq(out.SpecIds, maps.Keys(d.cfg.Prices))
+		}
+	}
+	slices.Sort(out.SpecIds)
 	out.State, out.Reason = stateOf(n)
 	out.Capacity = map[string]int64{"cpu": n.CPUs.or(0) * 1000, "memory": n.Memory.or(0) * mib}
 	out.Allocatable = map[string]int64{"cpu": n.Effective.or(n.CPUs.or(0)) * 1000, "memory": max(n.Memory.or(0)-n.Reserved.or(0), 0) * mib}

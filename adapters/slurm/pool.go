@@ -3,6 +3,8 @@ package slurm
 import (
 	"errors"
 	"io/fs"
+	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,8 +38,19 @@ func (d *Driver) sharesRefused(a *adapterv1.Attempt) string {
 		return "center " + d.center + " gives runs no shares of the accelerator pool: an operator sets pool_program in its configuration"
 	case len(a.Pool.Passes) == 0:
 		return "its shares of the accelerator pool did not come with it: " + a.Pool.Lacking
+	case a.Pool.Local && (d.cfg.PoolFolder == "" || a.Node == ""):
+		return "center " + d.center + " gives runs no shares of the pool node on their machine: an operator sets pool_folder in its configuration"
 	}
 	return ""
+}
+
+// sockets are where what redeems an attempt's passes finds the shared socket of the pool's
+// node on its machine; none if its shares need not be of that.
+func (c *Config) sockets(a *adapterv1.Attempt) []string {
+	if !a.Pool.GetLocal() {
+		return nil
+	}
+	return slices.Repeat([]string{path.Join(c.PoolFolder, path.Base(pool.SharedSocket))}, len(a.Pool.Passes))
 }
 
 // renew has an attempt that was submitted find its newest passes.
@@ -45,7 +58,7 @@ func (d *Driver) renew(a *adapterv1.Attempt) {
 	if d.folder == nil || len(a.Pool.GetPasses()) == 0 {
 		return
 	}
-	text, err := pool.PassesText(a.Pool.Passes)
+	text, err := pool.PassesText(a.Pool.Passes, d.cfg.sockets(a)...)
 	if err == nil {
 		err = d.folder.putPasses(a.AttemptId, text)
 	}
@@ -84,11 +97,15 @@ func (p plan) takeShares() (take, find string, err error) {
 	if a.Pool == nil {
 		return "", "", nil
 	}
-	text, err := pool.PassesText(a.Pool.Passes)
+	text, err := pool.PassesText(a.Pool.Passes, p.sockets...)
 	if err != nil {
 		return "", "", err
 	}
-	fill := strings.NewReplacer("@PROGRAM", quote(p.program), "@PASSES", quote(string(text)), "@LIBRARY", pool.CUDALoaded,
+	library, local := pool.CUDALoaded, ""
+	if a.Pool.Local {
+		library, local = pool.CUDABefore, " --local"
+	}
+	fill := strings.NewReplacer("@PROGRAM", quote(p.program), "@PASSES", quote(string(text)), "@LIBRARY", library, "@LOCAL", local,
 		"@VENDORS", pool.Vendors, "@VARIABLE", pool.FileVariable, "@FILE", pool.SliceFile)
 	finds := findShares
 	if a.Pool.Api == pool.CUDA {
@@ -103,7 +120,7 @@ var takeShares = signals.Replace(`
 program=@PROGRAM
 mkdir -p -- "$dir/.shares" && printf %s @PASSES >"$dir/.passes" || end_by @NOSTART
 rm -f -- "$dir/.shares/@FILE" "$dir/.shares/over"
-exec 9> >("$program" pool exec --into "$dir/.shares" --passes "$dir/.passes" >/dev/null 2>"$dir/.shares/said"; : >"$dir/.shares/over")
+exec 9> >("$program" pool exec --into "$dir/.shares"@LOCAL --passes "$dir/.passes" >/dev/null 2>"$dir/.shares/said"; : >"$dir/.shares/over")
 while [ ! -e "$dir/.shares/@FILE" ]; do
 	[ ! -e "$dir/.shares/over" ] || { cat -- "$dir/.shares/said" >>"$dir/log"; end_by @NOSTART; }
 	sleep 0.1

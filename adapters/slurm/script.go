@@ -61,6 +61,7 @@ type plan struct {
 	setup   []string // lines of bash before the command: the partition's and the image's
 	again   bool     // Slurm may start the job again
 	program string   // yunhe at the cluster, for shares of the accelerator pool
+	sockets []string // of the pool nodes that these are of, where they are on its machine
 }
 
 // maxScript is how long a script may be: slurmctld takes 4 MiB unless its

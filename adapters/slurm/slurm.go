@@ -175,6 +175,9 @@ func (d *Driver) Describe(ctx context.Context, _ *adapterv1.DescribeRequest) (*a
 	if d.api == nil || d.cfg.PoolProgram != "" {
 		out.Features = append(out.Features, adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA)
 	}
+	if d.api == nil || d.cfg.PoolFolder != "" {
+		out.Features = append(out.Features, adapterv1.Feature_FEATURE_POOL_LOCAL)
+	}
 	if d.api == nil || d.cfg.Accounts {
 		out.Parts = append(out.Parts, adapterv1.Part_PART_ACCOUNT)
 	}

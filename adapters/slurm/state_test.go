@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	"yunhe.dev/yunhe/sdk/adapter"
 )
 
 // aJob is a job on a node, from second 100 to 160.
@@ -221,5 +222,25 @@ func TestRequestVersions(t *testing.T) {
 		if got := fmt.Sprint(r["job"]); got != want {
 			t.Errorf("v0.0.%d:\ngot  %s\nwant %s", version, got, want)
 		}
+	}
+}
+
+// A node says which specifications it takes, by its partitions, and which node of the
+// accelerator pool is on it: that of its name, if the operator does not say otherwise.
+func TestNodeTells(t *testing.T) {
+	t.Parallel()
+	d := &Driver{cfg: Config{Declared: adapter.Declared{Prices: map[string]int64{"other": 5}}, PoolFolder: "/pool/shared", PoolNodes: map[string]string{"n2": "rack-2", "n3": ""},
+		Partitions: []Partition{{Name: "main", Spec: "cpu"}, {Name: "cards", Spec: "gpu"}}}}
+	for _, x := range []struct {
+		name, partitions, pool, specs string
+	}{{"n1", "main", "n1", "cpu other"}, {"n2", "cards", "rack-2", "gpu"}, {"n3", "main cards", "", "cpu gpu other"}} {
+		got := d.node(&node{Name: text(x.name), Partitions: words(strings.Fields(x.partitions))})
+		if got.PoolNode != x.pool || strings.Join(got.SpecIds, " ") != x.specs {
+			t.Errorf("%s: pool node %q, specifications %q", x.name, got.PoolNode, got.SpecIds)
+		}
+	}
+	d.cfg = Config{}
+	if got := d.node(&node{Name: "n1", Partitions: words{"any"}}); got.PoolNode != "" || got.SpecIds != nil {
+		t.Errorf("without a configuration: %v", got)
 	}
 }

@@ -76,23 +76,24 @@ func poolFlag(text string) (*jobsv1.PoolShares, error) {
 // what is beside one in a pod of Kubernetes (--into).
 func poolExecCommand(c *cli) *cobra.Command {
 	var into, file string
+	var local bool
 	cmd := &cobra.Command{
-		Use: "exec (-- PROGRAM [ARGUMENT...] | --into DIR [--passes FILE])", Short: "Run a program on the shares of a job's run, or have them for one", Hidden: true,
+		Use: "exec (-- PROGRAM [ARGUMENT...] | --into DIR [--local] [--passes FILE])", Short: "Run a program on the shares of a job's run, or have them for one", Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (into == "") == (len(args) == 0) || file != "" && into == "" {
-				return usagef("a program or --into is required, and --passes needs --into")
+			if (into == "") == (len(args) == 0) || (file != "" || local) && into == "" {
+				return usagef("a program or --into is required, and --passes and --local need --into")
 			}
 			if file != "" {
-				return c.holdFor(cmd.Context(), into, file)
+				return c.holdFor(cmd.Context(), into, file, local)
 			}
 			var put func([]*agent.Task) (*sliceFile, error)
 			if into != "" {
 				var err error
-				if put, err = c.prepare(into, false); err != nil {
+				if put, err = c.prepare(into, local); err != nil {
 					return err
 				}
 			}
-			tasks, err := redeem(cmd.Context(), "$"+pool.PassesVariable, []byte(c.env(pool.PassesVariable)))
+			tasks, err := redeem(cmd.Context(), "$"+pool.PassesVariable, []byte(c.env(pool.PassesVariable)), local)
 			if err != nil {
 				return err
 			}
@@ -130,16 +131,21 @@ func poolExecCommand(c *cli) *cobra.Command {
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringVar(&into, "into", "", "folder for what programs that others start need to find the shares")
 	cmd.Flags().StringVar(&file, "passes", "", "file of the passes, which newer ones replace until some are good; the shares are had until standard input ends")
+	cmd.Flags().BoolVar(&local, "local", false, "they are of the node on this machine, and programs of CUDA have the driver themselves")
 	return cmd
 }
 
-// redeem begins the tasks of passes, all or none. where says whose the text is.
-func redeem(ctx context.Context, where string, text []byte) (tasks []*agent.Task, err error) {
+// redeem begins the tasks of passes, all or none. where says whose the text is; those that
+// are local are shown to the shared socket only, as they are good once.
+func redeem(ctx context.Context, where string, text []byte, local bool) (tasks []*agent.Task, err error) {
 	var passes []pool.Pass
 	if err := json.Unmarshal(text, &passes); err != nil || len(passes) == 0 {
 		return nil, fault.New(fault.Invalid, "%s must have passes to shares of the accelerator pool: centers start runs with it", where)
 	}
 	for _, p := range passes {
+		if local {
+			p.Addresses = nil
+		}
 		t, err := agent.Redeem(ctx, p)
 		if err != nil {
 			leave(tasks)
@@ -159,7 +165,7 @@ func leave(tasks []*agent.Task) {
 // holdFor has shares for a script of Slurm's: until its input ends, which the script
 // has open, and not when all of a job's processes are told to end, of which the
 // command may take its time.
-func (c *cli) holdFor(ctx context.Context, dir, file string) error {
+func (c *cli) holdFor(ctx context.Context, dir, file string, local bool) error {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	ctx, over := context.WithCancel(context.WithoutCancel(ctx))
 	defer over()
@@ -167,11 +173,11 @@ func (c *cli) holdFor(ctx context.Context, dir, file string) error {
 		_, _ = io.Copy(io.Discard, c.in)
 		over()
 	}()
-	put, err := c.prepare(dir, false)
+	put, err := c.prepare(dir, local)
 	if err != nil {
 		return err
 	}
-	tasks, err := redeemNewest(ctx, file, pool.PassesWait)
+	tasks, err := redeemNewest(ctx, file, pool.PassesWait, local)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -185,7 +191,7 @@ func (c *cli) holdFor(ctx context.Context, dir, file string) error {
 
 // redeemNewest begins the tasks of a file's passes, and of those that replace them if
 // they are not good any more, for a while.
-func redeemNewest(ctx context.Context, file string, within time.Duration) ([]*agent.Task, error) {
+func redeemNewest(ctx context.Context, file string, within time.Duration, local bool) ([]*agent.Task, error) {
 	waits, done := context.WithTimeout(ctx, within)
 	defer done()
 	tick := time.NewTicker(200 * time.Millisecond)
@@ -199,7 +205,7 @@ func redeemNewest(ctx context.Context, file string, within time.Duration) ([]*ag
 			why = fault.Wrap(fault.Invalid, err, "--passes")
 		case !bytes.Equal(text, tried):
 			var tasks []*agent.Task
-			if tasks, why = redeem(waits, "--passes "+file, text); why == nil {
+			if tasks, why = redeem(waits, "--passes "+file, text, local); why == nil {
 				return tasks, nil
 			}
 			tried = text

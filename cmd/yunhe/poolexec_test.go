@@ -26,14 +26,14 @@ func TestRedeemNewest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		tasks, err := redeemNewest(t.Context(), file, time.Second)
+		tasks, err := redeemNewest(t.Context(), file, time.Second, false)
 		if err == nil || len(tasks) > 0 || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "within 1s") {
 			t.Errorf("%q: %v, %v, want %s", x.text, tasks, err, x.want)
 		}
 	}
 	ctx, over := context.WithCancel(t.Context())
 	over()
-	if tasks, err := redeemNewest(ctx, file, time.Hour); err != nil || tasks != nil {
+	if tasks, err := redeemNewest(ctx, file, time.Hour, false); err != nil || tasks != nil {
 		t.Errorf("after the script ended: %v, %v", tasks, err)
 	}
 	var out, errs strings.Builder

@@ -110,6 +110,7 @@ func (c *cli) prepare(dir string, near bool) (put func([]*agent.Task) (*sliceFil
 				if t := far(tasks); t != nil {
 					return nil, fault.New(fault.Unavailable, "the node of task %s is reached at %s: programs that have the driver of CUDA themselves come by a Unix socket. Have the node listen at one that this user may open (--listen unix:PATH), or say where its shared one is (--node-socket)", t.ID, t.At)
 				}
+				inOrder(tasks)
 				cards = pool.CUDACards(cudaCards(tasks)...)
 			}
 		}

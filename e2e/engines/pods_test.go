@@ -1,26 +1,21 @@
 package engines_test
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 
-	"yunhe.dev/yunhe/internal/app"
 	"yunhe.dev/yunhe/internal/app/apptest"
 	"yunhe.dev/yunhe/internal/enginetest"
 	"yunhe.dev/yunhe/internal/pool"
-	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
-	"yunhe.dev/yunhe/internal/pools/pods"
 )
 
 // TestPodsAtKubelet: pods that ask the webhook's cluster for slices by themselves compute
@@ -29,83 +24,11 @@ import (
 // itself there, on two cards. Slices end with their pods, and a program with its slice.
 // The driver of CUDA is a stand-in; the pods bring it, as no container toolkit does here.
 func TestPodsAtKubelet(t *testing.T) {
-	if !*flagEngines {
-		t.Skip("SKIPPED: real clusters take minutes; run make test-engines")
-	}
-	if !pool.Built() {
-		t.Skip("SKIPPED: the accelerator pool was not built (scripts/pool.sh needs gcc and opencl-c-headers)")
-	}
-	bin, err := enginetest.Binary()
-	must(t, err)
-	driver := cardstest.Build(t, "cuda")
-	dir, err := os.MkdirTemp("", "yp") // a socket's path is short
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	must(t, os.Chmod(dir, 0o755)) // of what pods are shown
-	programs := filepath.Join(dir, "programs")
-	must(t, os.Mkdir(programs, 0o755))
-	for to, from := range map[string]string{"cuda": "cuda.c", "opencl": "pool.c"} {
-		args := []string{"-std=gnu11", "-O2", "-o", filepath.Join(programs, to), "../../shim/test/" + from, "-L" + driver, "-ldl", "-pthread", map[string]string{"cuda": "-l:libcuda.so.1", "opencl": "-l:libOpenCL.so.1"}[to]}
-		if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", to, err, out)
-		}
-	}
-	text, err := os.ReadFile(filepath.Join(driver, "libcuda.so.1"))
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(programs, "libcuda.so.1"), text, 0o755))
-	archive := filepath.Join(dir, "yunhe.tar")
-	const image, system = "docker.io/library/yunhe:test", "docker.io/library/system:1"
-	if out, err := exec.CommandContext(t.Context(), bin, "availability", "image", "--name", image, "--out", archive).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	base := []string{filepath.Join(programs, "opencl")}
-	for _, name := range []string{"libpthread.so.0", "librt.so.1", "libdl.so.2"} {
-		found, err := filepath.Glob("/lib/*-linux-gnu/" + name)
-		must(t, err)
-		base = append(base, found...)
-	}
-	k := enginetest.KubernetesCluster(t)
-	l, err := k.StartKubelet(t.Context(), enginetest.KubeletConfig{Labels: map[string]string{pods.NodeLabel: "true"}, Images: map[string][]string{system: base}, Archives: []string{archive}})
-	must(t, err)
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	a := apptest.Start(t, apptest.Options{Config: func(c *app.Config) { c.Listen.Address = l.Address + ":0" }})
-	_, err = a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "team", Group: &poolv1.PoolGroup{GroupId: "team", TenantIds: []string{"default"}}})
-	must(t, err)
-	token, err := a.Admin.Pool.CreateNodeToken(t.Context(), &poolv1.CreateNodeTokenRequest{})
-	must(t, err)
-	vendors := onlyPoCL(t)
-	node := filepath.Join(dir, "node")
-	begin := func(ready string, env []string, args ...string) (said []string, end func()) {
-		t.Helper()
-		ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-		cmd := exec.CommandContext(ctx, bin, args...)
-		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-		cmd.Env = append(os.Environ(), env...)
-		out, err := cmd.StderrPipe()
-		must(t, err)
-		must(t, cmd.Start())
-		var all strings.Builder
-		for b := make([]byte, 4096); said == nil; {
-			n, err := out.Read(b)
-			all.Write(b[:n])
-			if said = regexp.MustCompile(ready).FindStringSubmatch(all.String()); said == nil && err != nil {
-				t.Fatalf("yunhe %s: %s", strings.Join(args, " "), &all)
-			}
-		}
-		go func() { _, _ = io.Copy(t.Output(), out) }()
-		end = func() { stop(); _ = cmd.Wait() }
-		t.Cleanup(end)
-		return said, end
-	}
-	begin("pool node listens", []string{"OCL_ICD_VENDORS=" + vendors}, "pool", "node", "--data", node, "--libraries", driver, "--listen", "tcp:"+l.Address+":0", "--join", a.URL(), "--token", token.Token, "--name", "n1")
-
+	w := poolBench(t)
+	a, k, dir := w.app, w.cluster, w.dir
 	// The webhook, registered as its manifest says, but for where it runs.
 	cert, key, ca := enginetest.Certificate(t, dir)
-	listens, _ := begin(`webhook listens" address=(\S+)`, nil, "pool", "webhook", "--listen", "127.0.0.1:0", "--cert", cert, "--cert-key", key, "--image", image, "--platform-url", a.URL(), "--node-folder", filepath.Join(node, pool.SharedFolder))
+	listens, _ := w.begin(`webhook listens" address=(\S+)`, nil, "pool", "webhook", "--listen", "127.0.0.1:0", "--cert", cert, "--cert-key", key, "--image", poolImage, "--platform-url", a.URL(), "--node-folder", filepath.Join(w.node, pool.SharedFolder))
 	client := k.Client(4)
 	api := func(method, path, kind string, body any) (int, []byte) {
 		t.Helper()
@@ -147,8 +70,8 @@ func TestPodsAtKubelet(t *testing.T) {
 		}
 		return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "annotations": said}, "spec": map[string]any{
 			"restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
-			"volumes": []any{map[string]any{"name": "programs", "hostPath": map[string]any{"path": programs}}},
-			"containers": []any{map[string]any{"name": "main", "image": system, "imagePullPolicy": "Never", "command": []any{"sh", "-c", command},
+			"volumes": []any{map[string]any{"name": "programs", "hostPath": map[string]any{"path": w.programs}}},
+			"containers": []any{map[string]any{"name": "main", "image": systemImage, "imagePullPolicy": "Never", "command": []any{"sh", "-c", command},
 				"env":          []any{map[string]any{"name": "LD_LIBRARY_PATH", "value": "/programs"}},
 				"volumeMounts": []any{map[string]any{"name": "programs", "mountPath": "/programs", "readOnly": true}},
 				"resources":    map[string]any{"limits": asks}}}}}
@@ -190,8 +113,8 @@ func TestPodsAtKubelet(t *testing.T) {
 		return logOf(name, "main")
 	}
 
-	native := exec.CommandContext(t.Context(), filepath.Join(programs, "opencl"), "add", "3")
-	native.Env = append(os.Environ(), "OCL_ICD_VENDORS="+vendors)
+	native := exec.CommandContext(t.Context(), filepath.Join(w.programs, "opencl"), "add", "3")
+	native.Env = append(os.Environ(), "OCL_ICD_VENDORS="+w.vendors)
 	sum, err := native.Output()
 	must(t, err)
 	create(path, pod("opencl", "/programs/opencl add 3; grep -o ADDRESS=[a-z]*: $YUNHE_POOL_FILE", nil, map[string]string{"compute": "37", "memory": "64"}))
@@ -229,11 +152,4 @@ func TestPodsAtKubelet(t *testing.T) {
 	_, err = a.Admin.Pool.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: live("taken")[0].SliceId})
 	must(t, err)
 	apptest.Until(t, "its program is killed", func() bool { return strings.Contains(logOf("taken", "main"), "ended with 137") })
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

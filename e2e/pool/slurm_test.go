@@ -2,7 +2,9 @@ package pool_test
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"yunhe.dev/yunhe/adapters/slurm"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/internal/enginetest"
+	"yunhe.dev/yunhe/internal/pool"
 )
 
 // hpc is a real cluster of Slurm's that is a center of the platform.
@@ -22,7 +25,7 @@ type hpc struct {
 }
 
 // slurm joins it.
-func (w *world) slurm() *hpc {
+func (w *world) slurm(more ...func(*slurm.Config)) *hpc {
 	t := w.t
 	t.Helper()
 	dir, err := os.MkdirTemp("", "yhp")
@@ -38,9 +41,13 @@ func (w *world) slurm() *hpc {
 	text, err := os.ReadFile(binary)
 	must(t, err)
 	must(t, os.WriteFile(program, text, 0o755))
-	config, err := json.Marshal(slurm.Config{URL: s.RESTURL, User: "nobody", Token: token, Directory: s.Work, OutputDir: s.Work, PollMillis: 200, PoolProgram: program, Requeue: true,
+	c := slurm.Config{URL: s.RESTURL, User: "nobody", Token: token, Directory: s.Work, OutputDir: s.Work, PollMillis: 200, PoolProgram: program, Requeue: true,
 		Setup:      []string{"export OF_SETUP=1"},
-		Partitions: []slurm.Partition{{Name: "main", Spec: "hpc", Price: 100, Quantity: map[string]int64{"cpu": 1000, "memory": 100 << 20}}}})
+		Partitions: []slurm.Partition{{Name: "main", Spec: "hpc", Price: 100, Quantity: map[string]int64{"cpu": 1000, "memory": 100 << 20}}}}
+	for _, change := range more {
+		change(&c)
+	}
+	config, err := json.Marshal(c)
 	must(t, err)
 	file := filepath.Join(w.dir, "slurm.json")
 	must(t, os.WriteFile(file, config, 0o600))
@@ -53,9 +60,9 @@ func (w *world) slurm() *hpc {
 }
 
 // submit has a job compute there.
-func (h *hpc) submit(shares, program, command string) string {
+func (h *hpc) submit(shares, program, command string, more ...string) string {
 	h.t.Helper()
-	out := h.yunhe("job", "submit", "--name", "hpc", "--image", "host", "--spec", "hpc", "--pool", shares, "--add-file", program+":program", "--command", command)
+	out := h.yunhe(append([]string{"job", "submit", "--name", "hpc", "--image", "host", "--spec", "hpc", "--pool", shares, "--add-file", program + ":program", "--command", command}, more...)...)
 	id := regexp.MustCompile(`job_\w+`).FindString(out)
 	if id == "" {
 		h.t.Fatalf("submitted as %q", out)
@@ -186,4 +193,67 @@ func TestSlurmCUDA(t *testing.T) {
 	h.says(id, "then 700 700 700 700")
 	h.yunhe("job", "wait", id)
 	w.until("its slice ends", func() bool { return h.slice(id, poolv1.Slice_STATE_ENDED) != nil })
+}
+
+// TestSlurmLocal: a job at a cluster of Slurm's has shares of the pool's node on its own
+// machine: of OpenCL by the node's shared socket and a ring in memory, of CUDA (a stand-in
+// of the driver, which the job brings) with the driver itself, on two cards. Who runs jobs
+// may look into the node's folder, and can open nothing there but that socket and a program.
+func TestSlurmLocal(t *testing.T) {
+	w := openCUDA(t)
+	w.vendors = w.world.vendors("pocl", "pocl.icd")
+	w.start("n1", false)
+	w.online(1)
+	dir := filepath.Join(w.dir, "n1")
+	for at := dir; at != "/tmp" && at != "/"; at = filepath.Dir(at) {
+		must(t, os.Chmod(at, 0o711))
+	}
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		if d.Name() == pool.SharedFolder {
+			return fs.SkipDir
+		}
+		if i, err := d.Info(); err == nil && i.Mode().Perm()&0o007 != 0 && d.Name() != "yunhe-pool-worker" {
+			t.Errorf("%s is open to others: %v", path, i.Mode())
+		}
+		if d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	}))
+	h := w.slurm(func(c *slurm.Config) {
+		c.PoolFolder, c.PoolNodes = filepath.Join(dir, pool.SharedFolder), map[string]string{"n1": "n1", "n9": "other"}
+	})
+	native := exec.CommandContext(t.Context(), w.bench.Program, "add", "3")
+	native.Env = append(os.Environ(), "OCL_ICD_VENDORS="+w.vendors)
+	sum, err := native.Output()
+	must(t, err)
+	opencl := h.submit("local,compute=40,memory=64MiB,group=g", w.bench.Program, "YUNHE_POOL_TRANSPORT=ring ./program add 3; grep -o ADDRESS=[a-z]*: $YUNHE_POOL_FILE")
+	h.yunhe("job", "wait", opencl)
+	if got, want := h.yunhe("job", "logs", opencl), string(sum)+"ADDRESS=unix:\n"; got != want {
+		t.Errorf("of OpenCL it says %q, want %q", got, want)
+	}
+	driver := []string{"--add-file", filepath.Join(w.driver, "libcuda.so.1") + ":libcuda.so.1", "--env", "LD_LIBRARY_PATH=."}
+	cuda := h.submit("api=cuda,local,cards=2,compute=30,memory=37MiB,group=g", w.near, "./program linked cards 1000 && ./program proc env && ./program dlsym add 5", driver...)
+	h.yunhe("job", "wait", cuda)
+	if log := h.yunhe("job", "logs", cuda); !strings.Contains(log, ", then 101\n") || strings.Count(log, "has 37 MiB, 36 of 37 free, then it uses 10, 6, 11\n") != 2 || !strings.HasSuffix(log, "filled 37, error 2\nagain 0 2\nsum 327680\n") {
+		t.Errorf("of CUDA it says %s", log)
+	}
+	if out := h.yunhe("job", "show", cuda, "-o", "json"); !regexp.MustCompile(`"node":\s*"n1"`).MatchString(out) {
+		t.Errorf("it is shown as %s", out)
+	}
+	w.until("their slices end", func() bool {
+		return h.slice(opencl, poolv1.Slice_STATE_ENDED) != nil && h.slice(cuda, poolv1.Slice_STATE_ENDED) != nil
+	})
+	// A slice that is taken back ends its program.
+	taken := h.submit("api=cuda,local,compute=40,memory=37MiB,group=g", w.near, "mkfifo f; (sleep 1000 >f &); ./program linked hold 37 <f; echo ended with $?", driver...)
+	w.until("it holds what it asked for", func() bool {
+		x := h.slice(taken, poolv1.Slice_STATE_RUNNING)
+		return x != nil && x.MemoryUsedBytes == 37<<20
+	})
+	_, err = w.bench.API.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: h.slice(taken, poolv1.Slice_STATE_RUNNING).SliceId})
+	must(t, err)
+	h.says(taken, "ended with 137")
 }

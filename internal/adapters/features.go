@@ -68,20 +68,26 @@ func offersTx(ctx context.Context, tx *db.Tx, centerID, name string) (offered bo
 	return offered, err
 }
 
-// PoolNodesTx returns of the centers whose runs may have shares of pool nodes on their
-// machine which these are now; plug-ins tell of none.
-func (s *Service) PoolNodesTx(ctx context.Context, tx *db.Tx) (map[string][]string, error) {
-	out := map[string][]string{}
-	err := tx.Query(ctx, `SELECT ai_center_id, features, pool_nodes FROM gateways WHERE NOT removed
-		UNION ALL SELECT ai_center_id, features, '' FROM instances WHERE enabled`, nil, func(row db.Row) error {
-		var center, features, nodes string
-		err := row.Scan(&center, &features, &nodes)
-		if slices.Contains(strings.Fields(features), featureName(adapterv1.Feature_FEATURE_POOL_LOCAL)) {
-			out[center] = append(out[center], strings.Fields(nodes)...)
+// PoolNodesTx returns the centers whose runs may have shares of pool nodes on their
+// machine: of those of gateways which these are now, and those (many) of plug-ins, which
+// tell of their machines ([registry.Node.Host]).
+func (s *Service) PoolNodesTx(ctx context.Context, tx *db.Tx) (nodes map[string][]string, many []string, err error) {
+	nodes = map[string][]string{}
+	err = tx.Query(ctx, `SELECT ai_center_id, features, pool_nodes, FALSE FROM gateways WHERE NOT removed
+		UNION ALL SELECT ai_center_id, features, '', TRUE FROM instances WHERE enabled`, nil, func(row db.Row) error {
+		var center, features, of string
+		var instance bool
+		err := row.Scan(&center, &features, &of, &instance)
+		switch {
+		case !slices.Contains(strings.Fields(features), featureName(adapterv1.Feature_FEATURE_POOL_LOCAL)):
+		case instance:
+			many = append(many, center)
+		default:
+			nodes[center] = append(nodes[center], strings.Fields(of)...)
 		}
 		return err
 	})
-	return out, err
+	return nodes, many, err
 }
 
 // WithoutTx returns the centers that are served and did not offer a feature when

@@ -25,13 +25,16 @@ type Pool interface {
 	// Lendable says whether a run could have its shares, now or later, and in
 	// which group; one that is local, of one of these nodes.
 	Lendable(ctx context.Context, w pool.Shares, nodes []string) (group string, err error)
-	// LocalTx returns what says of runs that are local whether they could have their
-	// shares of one of some nodes: now, and now or later.
-	LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, nodes []string) (now, ever bool, err error), error)
+	// HostsTx returns the pool's nodes, and which is on a machine, by what names that; of
+	// several on one none.
+	HostsTx(ctx context.Context, tx *db.Tx) (all []string, at map[string]string, err error)
+	// LocalTx returns what says of runs that are local of which of some nodes they could
+	// have their shares: now, and now or later.
+	LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, nodes []string) (now, ever []string, err error), error)
 	// Lend returns passes to a run's shares, or what they wait for: "" if it has
 	// begun. It is called until then, and never gives a run two. One that is local has
-	// them of one of these nodes; [pool.ErrNoNode]: none lends any now.
-	Lend(ctx context.Context, w pool.Shares, nodes []string) (passes []pool.Pass, waits string, err error)
+	// them of its home; [pool.ErrNoNode]: it has none, and no shares with a place.
+	Lend(ctx context.Context, w pool.Shares, home pool.Home) (passes []pool.Pass, waits string, err error)
 	// Placed returns the runs whose shares have a place and have not begun.
 	Placed(ctx context.Context) (map[string]bool, error)
 	// RunEndedTx takes them back.
@@ -61,8 +64,10 @@ func (s *Service) checkPool(ctx context.Context, c *core.Check, prefix string, j
 	var nodes []string // on machines of centers
 	if slices.ContainsFunc(j.Tasks, func(t *jobsv1.Task) bool { return t.GetPool().GetLocal() }) && s.pool != nil {
 		err := s.db.View(ctx, func(tx *db.Tx) error {
-			all, err := s.ad.PoolNodesTx(ctx, tx)
-			nodes = slices.Concat(slices.Collect(maps.Values(all))...)
+			all, err := s.spotsTx(ctx, tx)
+			if err == nil {
+				nodes = all.nodes()
+			}
 			return err
 		})
 		if err != nil {
@@ -119,7 +124,7 @@ func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.Job
 	}{
 		{adapterv1.Feature_FEATURE_POOL, func(t *jobsv1.Task) bool { return t.Pool != nil && t.Pool.Api != pool.CUDA }, "cannot give its runs shares of the accelerator pool (pool_image of its configuration has Kubernetes do so, pool_program Slurm)"},
 		{adapterv1.Feature_FEATURE_POOL_CUDA, func(t *jobsv1.Task) bool { return t.Pool != nil && t.Pool.Api == pool.CUDA }, "cannot give its runs shares of the accelerator pool for programs of CUDA (pool_image of its configuration has Kubernetes do so, pool_program Slurm; a gateway of an older version cannot)"},
-		{adapterv1.Feature_FEATURE_POOL_LOCAL, func(t *jobsv1.Task) bool { return t.Pool.GetLocal() }, "has no pool node on its machine that its runs may use there (a gateway offers that with --pool-node)"},
+		{adapterv1.Feature_FEATURE_POOL_LOCAL, func(t *jobsv1.Task) bool { return t.Pool.GetLocal() }, "has no pool node on its machine that its runs may use there (a gateway offers that with --pool-node, Kubernetes and Slurm with pool_folder of their configuration)"},
 	} {
 		if !slices.ContainsFunc(j.Tasks, x.wants) {
 			continue
@@ -132,7 +137,7 @@ func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.Job
 		for _, c := range without {
 			not[c] = x.why
 		}
-		exclude(it, func(n int) map[string]string {
+		exclude(it, func(n int, _ place.Amounts) map[string]string {
 			if x.wants(j.Tasks[n]) {
 				return not
 			}
@@ -144,14 +149,14 @@ func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.Job
 
 // exclude keeps tasks, by their indices, from centers, beside those that they are kept
 // from already.
-func exclude(it *scheduler.Item, from func(task int) map[string]string) {
+func exclude(it *scheduler.Item, from func(task int, wants place.Amounts) map[string]string) {
 	for _, list := range [][]place.Task{it.Work.Tasks, it.More} {
 		for i := range list {
 			n, err := strconv.Atoi(list[i].ID)
 			if err != nil {
 				continue
 			}
-			not := from(n)
+			not := from(n, list[i].Request)
 			if had := list[i].Excluded; len(had) > 0 && len(not) > 0 {
 				not = maps.Clone(not) // others have it, too
 				maps.Copy(not, had)
@@ -161,74 +166,6 @@ func exclude(it *scheduler.Item, from func(task int) map[string]string) {
 			}
 		}
 	}
-}
-
-// localRooms is where runs could have shares of a pool node on their own machine.
-type localRooms struct {
-	nodes map[string][]string // by center
-	room  func(w pool.Shares, nodes []string) (now, ever bool, err error)
-	of    map[pool.Shares]rooms
-}
-
-// rooms are centers that are not for a run: at none of whose nodes it could have its
-// shares, and, if there are others, at none of whose nodes it could now.
-type rooms struct{ never, busy map[string]string }
-
-// keepLocal keeps tasks whose shares are of their machine's pool node from centers
-// whose node lends none such, and at first from those whose node has no room while another's has.
-func (s *Service) keepLocal(ctx context.Context, tx *db.Tx, r *record, it *scheduler.Item, local *localRooms) error {
-	var failed error
-	exclude(it, func(n int) map[string]string {
-		if !r.spec.Tasks[n].GetPool().GetLocal() || failed != nil || s.pool == nil {
-			return nil
-		}
-		it.Anew = true
-		w := sharesOf(r, int64(n))
-		w.Job, w.Task, w.TaskIndex, w.Project, w.UserName = "", "", 0, "", ""
-		found, known := local.of[w]
-		if !known {
-			if found, failed = s.notLocal(ctx, tx, w, local); failed != nil {
-				return nil
-			}
-		}
-		if tx.Now.Sub(db.Time(r.waitingSince)) >= spreadFor {
-			return found.never
-		}
-		return found.busy
-	})
-	return failed
-}
-
-func (s *Service) notLocal(ctx context.Context, tx *db.Tx, w pool.Shares, local *localRooms) (rooms, error) {
-	if local.of == nil {
-		var err error
-		if local.nodes, err = s.ad.PoolNodesTx(ctx, tx); err != nil {
-			return rooms{}, err
-		}
-		if local.room, err = s.pool.LocalTx(ctx, tx); err != nil {
-			return rooms{}, err
-		}
-		local.of = map[pool.Shares]rooms{}
-	}
-	x := rooms{map[string]string{}, map[string]string{}}
-	free := false
-	for center, nodes := range local.nodes {
-		now, ever, err := local.room(w, nodes)
-		switch {
-		case err != nil:
-			return rooms{}, err
-		case !ever:
-			x.never[center], x.busy[center] = "no pool node on its machine lends such shares now", "no pool node on its machine lends such shares now"
-		case !now:
-			x.busy[center] = "the pool node on its machine has no room for its shares now, another center's has"
-		}
-		free = free || now
-	}
-	if !free {
-		x.busy = x.never
-	}
-	local.of[w] = x
-	return x, nil
 }
 
 const (
@@ -241,12 +178,6 @@ const (
 	// that its center has and that has not begun: the pool forgets what nobody asks for,
 	// and passes are good for a minute.
 	askPool = 5 * time.Second
-	// localPatience is how long a run waits at its center until a pool node there lends
-	// again, as after its machine was started anew.
-	localPatience = 30 * time.Second
-	// spreadFor is how long a run that is local waits for the centers whose nodes have no
-	// room while others' have: it may be that those cannot have it for other reasons.
-	spreadFor = 10 * time.Second
 )
 
 // Lend gets runs their shares of the accelerator pool and sends them to their
@@ -255,7 +186,7 @@ const (
 func (s *Service) Lend(ctx context.Context) error {
 	tick := time.NewTicker(lendEvery)
 	defer tick.Stop()
-	last := lent{asked: map[string]time.Time{}, sent: map[string]time.Time{}}
+	last := lent{asked: map[string]time.Time{}, sent: map[string]time.Time{}, none: map[string]time.Time{}}
 	for {
 		core.Round(ctx, lendEvery)
 		if err := s.lendRound(ctx, last); err != nil && ctx.Err() == nil {
@@ -270,8 +201,9 @@ func (s *Service) Lend(ctx context.Context) error {
 	}
 }
 
-// lent is when the pool was last asked for runs, and when they were sent.
-type lent struct{ asked, sent map[string]time.Time }
+// lent is when the pool was last asked for runs, when they were sent, and since when no
+// node lends what they are to have on their machine.
+type lent struct{ asked, sent, none map[string]time.Time }
 
 func (s *Service) lendRound(ctx context.Context, last lent) error {
 	var as []*attempt
@@ -286,7 +218,7 @@ func (s *Service) lendRound(ctx context.Context, last lent) error {
 	for _, a := range as {
 		open[a.id] = true
 	}
-	for _, times := range []map[string]time.Time{last.asked, last.sent} {
+	for _, times := range []map[string]time.Time{last.asked, last.sent, last.none} {
 		maps.DeleteFunc(times, func(id string, _ time.Time) bool { return !open[id] })
 	}
 	if len(as) == 0 {
@@ -316,6 +248,7 @@ func (s *Service) lendRound(ctx context.Context, last lent) error {
 	if err != nil {
 		return err
 	}
+	near := &nearby{}
 	for _, a := range as {
 		r := records[a.job]
 		if r == nil {
@@ -325,7 +258,7 @@ func (s *Service) lendRound(ctx context.Context, last lent) error {
 		// Only its center can say that one never ran which is to be stopped.
 		if m.Pool.Lacking = "the run is to be stopped"; !a.stopAsked {
 			last.asked[a.id] = s.db.Now()
-			ready, err := s.lend(ctx, r, a, m)
+			ready, err := s.lend(ctx, r, a, m, near, last.none)
 			if err != nil {
 				return err
 			}
@@ -339,8 +272,21 @@ func (s *Service) lendRound(ctx context.Context, last lent) error {
 	return nil
 }
 
-// elsewhere has a run that its center does not know placed anew.
+// elsewhere has a run placed anew that has not begun. A center that has it stops it first.
 func (s *Service) elsewhere(ctx context.Context, a *attempt, why string) error {
+	if s.accepted(a) {
+		return s.db.Tx(ctx, func(tx *db.Tx) error {
+			as, err := queryAttempts(ctx, tx, `attempt_id = $1 AND ended_at = 0 AND started_at = 0 AND NOT stop_asked`, a.id)
+			if err != nil || len(as) == 0 {
+				return err
+			}
+			r, err := loadJob(ctx, tx, a.job)
+			if err != nil || r == nil {
+				return err
+			}
+			return s.takeBack(ctx, tx, r, as, takenRefused, why)
+		})
+	}
 	_, _, err := s.report(ctx, a.center, []*adapterv1.Status{{AttemptId: a.id, Phase: adapterv1.Phase_PHASE_ENDED, Reason: reasonRefused, Message: why}}, map[string]bool{a.id: true}, false)
 	return err
 }
@@ -349,26 +295,35 @@ func (s *Service) elsewhere(ctx context.Context, a *attempt, why string) error {
 func (s *Service) accepted(a *attempt) bool { return a.state != dispatching || s.wasIssued(a.id) }
 
 // lend puts the passes of a run into its message; false: it waits, or has ended.
-func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.Attempt) (ready bool, err error) {
+func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.Attempt, near *nearby, none map[string]time.Time) (ready bool, err error) {
 	w := sharesOf(r, a.task)
-	var nodes []string
+	var home pool.Home
+	var better bool
 	if w.Local {
-		err := s.db.View(ctx, func(tx *db.Tx) error {
-			all, err := s.ad.PoolNodesTx(ctx, tx)
-			nodes = all[a.center]
-			return err
-		})
-		if err != nil {
+		if home, better, err = s.homeOf(ctx, near, r, a, w); err != nil {
 			return false, err
 		}
 	}
 	w.Run, w.Replica, w.Number = a.id, int32(a.replica), int32(a.number)
-	passes, waits, err := s.pool.Lend(ctx, w, nodes)
-	if errors.Is(err, pool.ErrNoNode) { // it is being started, or lends no more
-		if s.accepted(a) || s.db.Now().Sub(db.Time(a.placed)) < localPatience {
-			return false, s.awaits(ctx, a, lendWaits+pool.ErrNoNode.Error())
+	passes, waits, err := s.pool.Lend(ctx, w, home)
+	lends := !errors.Is(err, pool.ErrNoNode) // else it is being started, or lends no more
+	if !lends {
+		waits, err = pool.ErrNoNode.Error(), nil
+	}
+	if err == nil && len(passes) == 0 && (!lends || better && waits != "") {
+		since, known := none[a.id]
+		if !known {
+			since = s.db.Now()
+			none[a.id] = since
 		}
-		return false, s.elsewhere(ctx, a, pool.ErrNoNode.Error())
+		if s.db.Now().Sub(since) < localPatience {
+			return false, s.awaits(ctx, a, lendWaits+waits)
+		}
+		return false, s.elsewhere(ctx, a, waits)
+	}
+	delete(none, a.id)
+	if err == nil && waits != "" && home.Room { // others are before it there
+		near.refuse(r, a, home.Node)
 	}
 	switch fault.KindOf(err) {
 	case fault.Invalid, fault.NotFound, fault.Denied, fault.Exhausted:
@@ -397,6 +352,15 @@ func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.
 		m.Pool.Passes = append(m.Pool.Passes, &adapterv1.PoolPass{SliceId: p.Slice, Addresses: p.Addresses, Host: p.Host, Ticket: p.Ticket, TicketKey: p.Key, NodeId: p.Node, Bus: p.Bus})
 	}
 	m.Pool.Lacking = ""
+	if w.Local {
+		settled, err := s.settle(ctx, near, a, m)
+		if err != nil {
+			return false, err
+		}
+		if !settled { // its center tells of that machine no more, or not yet
+			return false, s.awaits(ctx, a, lendWaits+pool.ErrNoNode.Error())
+		}
+	}
 	return true, s.awaits(ctx, a, waits)
 }
 

@@ -24,6 +24,8 @@ type Allocations interface {
 	Usable(ctx context.Context, id string) (core.Quantities, error)
 	// GiveBackTx gives back what a run that has ended drew.
 	GiveBackTx(ctx context.Context, tx *db.Tx, id string, q core.Quantities) error
+	// NodesTx returns by center and node which allocation holds it.
+	NodesTx(ctx context.Context, tx *db.Tx) (map[string]map[string]string, error)
 }
 
 // Reservations are what jobs may name; implemented by calendar.

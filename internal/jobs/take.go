@@ -70,7 +70,7 @@ func (s *Service) PreemptJob(ctx context.Context, id, why, center string) (*jobs
 		if err != nil || len(as) == 0 {
 			return err
 		}
-		if err := s.takeBack(ctx, tx, r, as, why); err != nil {
+		if err := s.takeBack(ctx, tx, r, as, takenPreempted, why); err != nil {
 			return err
 		}
 		return s.ids.AuditTx(ctx, tx, id)
@@ -81,8 +81,8 @@ func (s *Service) PreemptJob(ctx context.Context, id, why, center string) (*jobs
 	return s.Get(ctx, id)
 }
 
-func (s *Service) takeBack(ctx context.Context, tx *db.Tx, r *record, as []*attempt, why string) error {
-	if err := s.take(ctx, tx, as, takenPreempted, why); err != nil {
+func (s *Service) takeBack(ctx context.Context, tx *db.Tx, r *record, as []*attempt, kind, why string) error {
+	if err := s.take(ctx, tx, as, kind, why); err != nil {
 		return err
 	}
 	if err := saveJob(ctx, tx, r); err != nil { // watchers see that it stops
@@ -115,7 +115,7 @@ func (s *Service) Preempt(ctx context.Context, attemptIDs []string, why string) 
 			if r == nil || r.outcome != 0 || r.spec.NoPreemption {
 				continue
 			}
-			if err := s.takeBack(ctx, tx, r, byJob[id], why); err != nil {
+			if err := s.takeBack(ctx, tx, r, byJob[id], takenPreempted, why); err != nil {
 				return err
 			}
 			n += len(byJob[id])

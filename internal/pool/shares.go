@@ -53,6 +53,19 @@ type SentPass interface {
 	GetTicketKey() string
 }
 
+// Home is where a run whose shares are local is to have them.
+type Home struct {
+	Node  string   // whose they are; "": none lends any now
+	Room  bool     // it has room for them now
+	Lends []string // those where the run may wait for them
+}
+
+// DriverShown are variables, each with its value, by which a container's runtime with
+// NVIDIA's toolkit shows it the driver and the cards.
+func DriverShown() [][2]string {
+	return [][2]string{{"NVIDIA_VISIBLE_DEVICES", "all"}, {"NVIDIA_DRIVER_CAPABILITIES", "compute,utility"}}
+}
+
 // PassesText are passes as what redeems a run's reads them (PassesVariable). sockets are
 // where it finds their nodes' shared sockets, "" where it does not; none: nowhere.
 func PassesText[P SentPass](sent []P, sockets ...string) ([]byte, error) {

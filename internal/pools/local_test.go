@@ -1,10 +1,13 @@
 package pools_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
@@ -16,13 +19,15 @@ import (
 
 // machine is a node that says which machine it is on, and runs nothing.
 type machine struct {
-	t      *testing.T
+	t      testing.TB
 	client poolv1connect.PoolServiceClient
+
+	mu     sync.Mutex // guards what follows
 	report *poolv1.ReportNodeRequest
 	boots  int
 }
 
-func newMachine(t *testing.T, a *apptest.App, id string, models ...string) *machine {
+func newMachine(t testing.TB, a *apptest.App, id string, models ...string) *machine {
 	t.Helper()
 	token, err := a.Admin.Pool.CreateNodeToken(t.Context(), &poolv1.CreateNodeTokenRequest{})
 	must(t, err)
@@ -40,13 +45,54 @@ func newMachine(t *testing.T, a *apptest.App, id string, models ...string) *mach
 // boot is a start of the machine's system, which has a name of its own.
 func (m *machine) boot(host string) {
 	m.t.Helper()
+	m.mu.Lock()
 	m.boots++
 	m.report.Host, m.report.Boot, m.report.Sequence = host, fmt.Sprintf("boot %d", m.boots), 0
+	m.mu.Unlock()
 	m.tell()
+}
+
+// runs says that these slices have programs, and no others.
+func (m *machine) runs(passes ...*adapterv1.PoolPass) {
+	m.t.Helper()
+	m.mu.Lock()
+	m.report.Tasks = nil
+	for _, p := range passes {
+		m.report.Tasks = append(m.report.Tasks, &poolv1.ReportNodeRequest_Task{SliceId: p.SliceId})
+	}
+	m.mu.Unlock()
+	m.tell()
+}
+
+// lives has it tell of itself until the test ends.
+func (m *machine) lives() {
+	ctx, stop := context.WithCancel(context.WithoutCancel(m.t.Context()))
+	var over sync.WaitGroup
+	over.Go(func() {
+		tick := time.NewTicker(3 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				m.mu.Lock()
+				m.report.Sequence++
+				_, err := m.client.ReportNode(ctx, m.report)
+				m.mu.Unlock()
+				if err != nil && ctx.Err() == nil {
+					m.t.Error(err)
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	m.t.Cleanup(func() { stop(); over.Wait() })
 }
 
 func (m *machine) tell() {
 	m.t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.report.Sequence++
 	_, err := m.client.ReportNode(m.t.Context(), m.report)
 	must(m.t, err)

@@ -149,7 +149,10 @@ func (s *Service) round(ctx context.Context, begun time.Time) error {
 // goneTx takes back what a node had: what a program used ends, the rest is placed
 // anew.
 func (s *Service) goneTx(ctx context.Context, tx *db.Tx, id string) error {
-	if _, err := tx.Exec(ctx, `UPDATE pool_nodes SET online = $2 WHERE node_id = $1`, id, false); err != nil {
+	if err := revise(ctx, tx, false); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `UPDATE pool_nodes SET online = $2, rev = `+revision+` WHERE node_id = $1`, id, false); err != nil {
 		return err
 	}
 	live, err := readSlices(ctx, tx, `WHERE state IN (2, 3) AND left_at = 0 AND node_id = $1 ORDER BY slice_id`, id)
@@ -214,6 +217,9 @@ func (s *Service) anewTx(ctx context.Context, tx *db.Tx, x *Slice, why string) e
 
 // leaveTx ends a node's membership.
 func (s *Service) leaveTx(ctx context.Context, tx *db.Tx, id string) error {
+	if err := revise(ctx, tx, true); err != nil {
+		return err
+	}
 	for _, table := range []string{"pool_devices", "pool_beats", "pool_nodes"} {
 		if _, err := tx.Exec(ctx, `DELETE FROM `+table+` WHERE node_id = $1`, id); err != nil {
 			return fmt.Errorf("let pool node %s leave: %w", id, err)

@@ -90,17 +90,15 @@ func (s *Service) Move(ctx context.Context, id, node, device string, wait time.D
 
 // targetTx returns the device of a node that a slice may move to.
 func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*Device, error) {
-	nodes, err := readNodes(ctx, tx, false)
+	to, err := readNode(ctx, tx, node, false)
 	if err != nil {
 		return nil, err
 	}
-	to, err := findNode(nodes, node)
-	if err != nil {
-		return nil, err
-	}
-	at, err := findNode(nodes, x.Node)
-	if err != nil {
-		return nil, err
+	at := to
+	if node != x.Node {
+		if at, err = readNode(ctx, tx, x.Node, false); err != nil {
+			return nil, err
+		}
 	}
 	groups, err := readGroups(ctx, tx)
 	if err != nil {
@@ -168,11 +166,7 @@ func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*D
 
 // movesTx returns how a slice's node is to move it.
 func (s *Service) movesTx(ctx context.Context, tx *db.Tx, x *Slice) (m pool.Move, err error) {
-	nodes, err := readNodes(ctx, tx, false)
-	if err != nil {
-		return m, err
-	}
-	to, err := findNode(nodes, x.ToNode)
+	to, err := readNode(ctx, tx, x.ToNode, false)
 	if err != nil {
 		return m, err
 	}
@@ -224,11 +218,7 @@ func (s *Service) arriveTx(ctx context.Context, tx *db.Tx, x *Slice) error {
 // than the one it came from: as its group may have that, or, if others of it took that
 // meanwhile, what it had. The caller stores it.
 func (s *Service) wholeTx(ctx context.Context, tx *db.Tx, x *Slice) error {
-	nodes, err := readNodes(ctx, tx, false)
-	if err != nil {
-		return err
-	}
-	n, err := findNode(nodes, x.Node)
+	n, err := readNode(ctx, tx, x.Node, false)
 	if err != nil {
 		return err
 	}

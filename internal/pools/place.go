@@ -3,6 +3,8 @@ package pools
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -58,15 +60,33 @@ func taking(n *Node, d *Device) bool {
 func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base Policy) (node *Node, device *Device, err error) {
 	p := s.Policy.over(base)
 	snap := &place.Snapshot{}
+	seen := map[string]bool{}
+	var key []byte
 	for _, n := range nodes {
 		if p.Local == LocalOnly && (s.Host == "" || n.Host != s.Host) {
 			continue
 		}
-		c := place.Candidate{ID: n.ID, Status: place.Available, Attributes: map[string]string{"host": n.Host}, Total: place.Amounts{}, Free: place.Amounts{}}
+		// Of nodes that are alike in all that is looked at the first would be chosen.
+		key = key[:0]
+		var open []*Device
 		for _, d := range n.Devices {
 			if !taking(n, d) || !s.fits(g, n, d) || closed[[2]string{n.ID, d.ID}] || s.Physical && d.Used > 0 || s.Memory > d.Memory || n.lentAs(d) != nil {
 				continue
 			}
+			open = append(open, d)
+			for _, k := range []int64{d.ComputeLimit, d.ComputeLent, d.MemoryLimit, d.MemoryLent} {
+				key = binary.AppendVarint(key, k)
+			}
+		}
+		if key = append(key, n.Host...); p.Local != LocalFirst || n.Host != s.Host {
+			key = key[:len(key)-len(n.Host)]
+		}
+		if len(open) == 0 || seen[string(key)] {
+			continue
+		}
+		seen[string(key)] = true
+		c := place.Candidate{ID: n.ID, Status: place.Available, Attributes: map[string]string{"host": n.Host}, Total: place.Amounts{}, Free: place.Amounts{}}
+		for _, d := range open {
 			total := place.Amounts{share: d.ComputeLimit, memory: d.MemoryLimit}
 			free := place.Amounts{share: d.ComputeLimit - d.ComputeLent, memory: d.MemoryLimit - d.MemoryLent}
 			for name := range total {
@@ -75,7 +95,7 @@ func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base P
 			}
 			c.Devices = append(c.Devices, place.Device{ID: d.ID, Model: d.Model, Total: total, Free: free})
 		}
-		if len(c.Devices) > 0 && s.roomFor(c.Devices) {
+		if s.roomFor(c.Devices) {
 			snap.Candidates = append(snap.Candidates, c)
 		}
 	}
@@ -216,33 +236,127 @@ func possible(s *Slice, cards int64, g *Group, nodes []*Node, base Policy) error
 // fillTx gives waiting slices their places, as far as there is room. It is called
 // in every transaction that makes room or a request.
 func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
-	waiting, err := readSlices(ctx, tx, `WHERE state = 1 ORDER BY priority DESC, created_at, slice_id`)
-	if err != nil || len(waiting) == 0 {
+	wrong, err := s.fill(ctx, tx, s.nodesTx)
+	if err != nil || !wrong {
 		return err
 	}
-	nodes, err := readNodes(ctx, tx, false)
+	s.copied.Store(nil)
+	wrong, err = s.fill(ctx, tx, func(ctx context.Context, tx *db.Tx) ([]*Node, error) { return selectNodes(ctx, tx, false, "") })
+	if err == nil && wrong {
+		err = errors.New("what is stored of the pool's devices does not agree with itself")
+	}
+	return err
+}
+
+// fill is that with these nodes; wrong: one of them lends less than is said here.
+func (s *Service) fill(ctx context.Context, tx *db.Tx, read func(context.Context, *db.Tx) ([]*Node, error)) (wrong bool, err error) {
+	waiting, err := nextWaiting(ctx, tx, nil)
+	if err != nil || len(waiting) == 0 {
+		return false, err
+	}
+	nodes, err := read(ctx, tx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	list, err := readGroups(ctx, tx)
 	if err != nil {
-		return err
+		return false, err
 	}
+	nodes = mine(nodes)
 	base, err := readPolicy(ctx, tx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	groups := map[string]*Group{}
 	for _, g := range list {
 		groups[g.ID] = g
 	}
-	live, err := together(ctx, tx, waiting)
-	if err != nil {
-		return err
+	f := &filling{s: s, nodes: nodes, groups: groups, base: base, closed: map[[2]string]bool{}, done: map[string]bool{}, full: map[alike]string{}}
+	for len(waiting) > 0 {
+		wrong, err := f.page(ctx, tx, waiting)
+		if err != nil {
+			return false, err
+		}
+		if wrong {
+			return true, s.emit(ctx, tx, f.changed...)
+		}
+		if len(waiting) < someWaiting {
+			break
+		}
+		if !f.open() { // none behind them has a place either
+			if _, err := tx.Exec(ctx, `UPDATE pool_slices SET reason = $1 WHERE state = 1 AND reason = ''`, noRoom); err != nil {
+				return false, fmt.Errorf("say what slices wait for: %w", err)
+			}
+			break
+		}
+		if waiting, err = nextWaiting(ctx, tx, waiting[someWaiting-1]); err != nil {
+			return false, err
+		}
 	}
-	closed := map[[2]string]bool{}
-	var changed []string
-	done := map[string]bool{}
+	return false, s.emit(ctx, tx, f.changed...)
+}
+
+// someWaiting is how many slices that wait are looked at together.
+const someWaiting = 64
+
+// nextWaiting returns the first slices of the queue, or those behind one; with one of a
+// program's all of them.
+func nextWaiting(ctx context.Context, tx *db.Tx, after *Slice) ([]*Slice, error) {
+	const order = ` ORDER BY priority DESC, created_at, slice_id`
+	where, args := `WHERE state = 1`, []any(nil)
+	if after != nil {
+		where += ` AND (priority < $1 OR priority = $1 AND (created_at, slice_id) > ($2, $3))`
+		args = []any{after.Priority, db.Micros(after.CreatedAt), after.ID}
+	}
+	list, err := readSlices(ctx, tx, fmt.Sprintf("%s%s LIMIT %d", where, order, someWaiting), args...)
+	if err != nil || len(list) < someWaiting || list[someWaiting-1].Set == "" {
+		return list, err
+	}
+	rest, err := readSlices(ctx, tx, `WHERE state = 1 AND set_id = $1`+order, list[someWaiting-1].Set)
+	for _, x := range rest {
+		if !slices.ContainsFunc(list, func(y *Slice) bool { return y.ID == x.ID }) {
+			list = append(list, x)
+		}
+	}
+	return list, err
+}
+
+// filling is the pool while slices are given places.
+type filling struct {
+	s       *Service
+	nodes   []*Node
+	groups  map[string]*Group
+	base    Policy
+	live    []*Slice           // that others are to be beside, or apart from
+	near    bool               // these were read
+	closed  map[[2]string]bool // devices that are kept for those before
+	full    map[alike]string   // why what wants alike had no place
+	done    map[string]bool    // slices that were looked at
+	changed []string
+}
+
+// open reports whether a device might take one more slice.
+func (f *filling) open() bool {
+	for _, n := range f.nodes {
+		for _, d := range n.Devices {
+			if taking(n, d) && d.MemoryLent < d.MemoryLimit && !f.closed[[2]string{n.ID, d.ID}] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// page gives slices their places, in their order; wrong: a device lends less than is said.
+func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong bool, err error) {
+	s, nodes, groups, base, closed, done, full := f.s, f.nodes, f.groups, f.base, f.closed, f.done, f.full
+	if !f.near && slices.ContainsFunc(waiting, (*Slice).regards) {
+		near, err := readNear(ctx, tx)
+		if err != nil {
+			return false, err
+		}
+		f.live, f.near = near, true
+	}
 	for _, first := range waiting {
 		g := groups[first.Group]
 		if g == nil || done[first.ID] {
@@ -257,22 +371,28 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 		}
 		var spots []spot
 		var could [][2]string
-		reason := ""
+		kind, single := first.alike()
+		reason := full[kind]
 		for i, x := range set {
-			done[x.ID] = true
+			if done[x.ID] = true; single && reason != "" {
+				break
+			}
 			if first.oneNode(int64(len(set))) {
 				x.mates = set[i:]
 			}
-			x.regard(live)
+			x.regard(f.live)
 			if i == 0 && len(set) > 1 { // as it is before the first keeps the others off its device
 				could = x.could(g, nodes, base)
 			}
 			at, err := s.spot(x, g, nodes, closed, base)
 			if err != nil {
-				return err
+				return false, err
 			}
 			if reason = at.reason; reason != "" {
 				if at.full {
+					if single {
+						full[kind] = reason
+					}
 					if len(set) == 1 {
 						could = x.could(g, nodes, base)
 					}
@@ -302,27 +422,59 @@ func (s *Service) fillTx(ctx context.Context, tx *db.Tx) error {
 				}
 				x.Reason = reason
 				if err := putSlice(ctx, tx, x); err != nil {
-					return err
+					return false, err
 				}
 			}
 			continue
 		}
+		for i, x := range set {
+			ok, err := lendIf(ctx, tx, x)
+			if err != nil {
+				return false, err
+			}
+			if ok {
+				continue
+			}
+			for _, y := range set[:i] {
+				if err := lend(ctx, tx, y.Node, y.Device, -y.counted(), -y.Memory, -1); err != nil {
+					return false, err
+				}
+			}
+			return true, nil
+		}
 		for _, x := range set {
 			x.State, x.Reason, x.AssignedAt, x.meteredAt = Assigned, "", tx.Now, tx.Now
 			if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "slice placed", fmt.Sprintf("waited=%s", tx.Now.Sub(x.QueuedAt).Round(time.Millisecond)))); err != nil {
-				return err
-			}
-			if err := lend(ctx, tx, x.Node, x.Device, x.counted(), x.Memory, 1); err != nil {
-				return err
+				return false, err
 			}
 			if err := putSlice(ctx, tx, x); err != nil {
-				return err
+				return false, err
 			}
-			changed, live = append(changed, x.ID), append(live, x)
+			f.changed, f.live = append(f.changed, x.ID), append(f.live, x)
 		}
 	}
-	return s.emit(ctx, tx, changed...)
+	return false, nil
 }
+
+// alike is what tells of slices that wait by themselves, and beside no others, where they
+// may be.
+type alike struct {
+	group, api, model, node, device, host string
+	compute, memory                       int64
+	physical                              bool
+	policy                                Policy
+}
+
+// alike reports that; false: it does not wait by itself.
+func (s *Slice) alike() (alike, bool) {
+	if s.regards() {
+		return alike{}, false
+	}
+	return alike{s.Group, s.API, s.Model, s.WantNode, s.WantDevice, s.Host, s.counted(), s.Memory, s.Physical, s.Policy}, true
+}
+
+// noRoom is why a slice waits that could have a place.
+const noRoom = "no device that is allowed has room now"
 
 // spot is a place for a slice, or the reason why there is none.
 type spot struct {
@@ -378,7 +530,7 @@ func (s *Service) spot(x *Slice, g *Group, nodes []*Node, closed map[[2]string]b
 		return spot{}, err
 	}
 	if device == nil {
-		return spot{reason: "no device that is allowed has room now", full: true}, nil
+		return spot{reason: noRoom, full: true}, nil
 	}
 	if x.Physical {
 		if g.MemoryLimit > 0 && g.MemoryLent+device.Memory > g.MemoryLimit {
@@ -392,11 +544,14 @@ func (s *Service) spot(x *Slice, g *Group, nodes []*Node, closed map[[2]string]b
 // together returns the slices with a place that those that want one may have to
 // be beside, or apart from.
 func together(ctx context.Context, tx *db.Tx, want []*Slice) ([]*Slice, error) {
-	if !slices.ContainsFunc(want, func(x *Slice) bool { return x.Affinity != "" || x.Anti != "" || x.Set != "" }) {
+	if !slices.ContainsFunc(want, (*Slice).regards) {
 		return nil, nil
 	}
 	return readNear(ctx, tx)
 }
+
+// regards reports whether where a slice may be depends on others.
+func (s *Slice) regards() bool { return s.Affinity != "" || s.Anti != "" || s.Set != "" }
 
 func readNear(ctx context.Context, tx *db.Tx) ([]*Slice, error) {
 	return readSlices(ctx, tx, `WHERE state IN (2, 3) AND (affinity <> '' OR anti_affinity <> '' OR set_id <> '') ORDER BY slice_id`)

@@ -11,7 +11,8 @@
 //     minute; the node takes nothing else ([pool.Member]).
 //   - What a slice had is metered from when it has a place until it ends.
 //   - All state is in the database; each process may place, and the loop may die
-//     anywhere.
+//     anywhere. What a process knows of all nodes it reads as their changes, and checks
+//     what it lends against what is stored.
 //
 // # States of a slice
 //

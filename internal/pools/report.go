@@ -112,6 +112,11 @@ func (s *Service) Report(ctx context.Context, r Report, wait time.Duration) (poo
 	if err := s.known(ctx, r.Node, r.Secret); err != nil {
 		return pool.Wanted{}, err
 	}
+	if had := s.copied.Load(); had == nil || s.db.Now().Sub(had.read) > copyLasts/2 {
+		if err := s.refresh(ctx); err != nil {
+			return pool.Wanted{}, err
+		}
+	}
 	var w pool.Wanted
 	var running []string
 	err := s.db.Tx(ctx, func(tx *db.Tx) (err error) {
@@ -127,6 +132,11 @@ func (s *Service) Report(ctx context.Context, r Report, wait time.Duration) (poo
 	late := time.NewTimer(wait)
 	defer late.Stop()
 	look := func() (now pool.Wanted, err error) {
+		if len(w.Groups) > 0 { // what they have together is kept for what is known
+			if err := s.refresh(ctx); err != nil {
+				return now, err
+			}
+		}
 		err = s.db.View(ctx, func(tx *db.Tx) error {
 			now, err = s.wantedTx(ctx, tx, r.Node, running)
 			return err
@@ -285,41 +295,35 @@ func (s *Service) wantedTx(ctx context.Context, tx *db.Tx, node string, running 
 			w.End = append(w.End, id)
 		}
 	}
-	w.Groups, err = boundsTx(ctx, tx, node, live)
+	w.Groups, err = s.boundsTx(ctx, tx, node, live)
 	return w, err
 }
 
 // boundsTx returns what groups that have weights at a node may have there together: of
 // what the group may have at all nodes the part that its slices there have of all its
 // slices, as what is lent at each node never is more than that.
-func boundsTx(ctx context.Context, tx *db.Tx, node string, live []*Slice) (all []pool.WantedGroup, err error) {
+func (s *Service) boundsTx(ctx context.Context, tx *db.Tx, node string, live []*Slice) (all []pool.WantedGroup, err error) {
 	for _, x := range live {
 		if !x.Weighted || slices.ContainsFunc(all, func(g pool.WantedGroup) bool { return g.Group == x.Group }) {
 			continue
 		}
-		var limit, here, total int64
+		var limit, here int64
 		if _, err := tx.Get(ctx, `SELECT compute_limit FROM pool_groups WHERE group_id = $1`, []any{x.Group}, &limit); err != nil {
 			return nil, fmt.Errorf("read what group %s may have: %w", x.Group, err)
 		}
 		if limit == 0 {
 			continue
 		}
-		err := tx.Query(ctx, `SELECT node_id, to_node, compute FROM pool_slices WHERE group_id = $1 AND state IN (2, 3)`, []any{x.Group}, func(row db.Row) error {
-			var at, to string
-			var compute int64
-			err := row.Scan(&at, &to, &compute)
-			for _, n := range []string{at, to} { // what moves has a place at both
-				if n != "" {
-					total += compute
-				}
-				if n == node {
-					here += compute
+		for _, y := range live {
+			for _, n := range []string{y.Node, y.ToNode} { // what moves has a place at both
+				if y.Group == x.Group && n == node {
+					here += y.Compute
 				}
 			}
-			return err
-		})
+		}
+		total, err := s.totalTx(ctx, tx, x.Group)
 		if err != nil {
-			return nil, fmt.Errorf("read what group %s has: %w", x.Group, err)
+			return nil, err
 		}
 		all = append(all, pool.WantedGroup{Group: x.Group, Compute: max(limit*here/total, 1)})
 	}
@@ -489,23 +493,25 @@ func (s *Service) deviceGoneTx(ctx context.Context, tx *db.Tx, r *Report) (anew 
 
 // nodeTx stores what changed of a node, and reports whether something did.
 func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online, ending bool) (changed bool, err error) {
-	nodes, err := readNodes(ctx, tx, false)
-	if err != nil {
-		return false, err
-	}
-	n, err := findNode(nodes, r.Node)
+	n, err := readNode(ctx, tx, r.Node, false)
 	if err != nil {
 		return false, err
 	}
 	if n.Ending != ending {
 		changed = true
-		if _, err := tx.Exec(ctx, `UPDATE pool_nodes SET ending = $2 WHERE node_id = $1`, n.ID, ending); err != nil {
+		if err := revise(ctx, tx, false); err != nil {
+			return false, err
+		}
+		if _, err := tx.Exec(ctx, `UPDATE pool_nodes SET ending = $2, rev = `+revision+` WHERE node_id = $1`, n.ID, ending); err != nil {
 			return false, fmt.Errorf("store that pool node %s ends something: %w", n.ID, err)
 		}
 	}
 	if n.Online != online || n.Host != r.Host || n.Version != r.Version || !slices.Equal(n.Addresses, r.Addresses) {
 		changed = true
-		if _, err := tx.Exec(ctx, `UPDATE pool_nodes SET online = $2, host = $3, version = $4, addresses = $5 WHERE node_id = $1`, n.ID, online, r.Host, r.Version, toJSON(r.Addresses)); err != nil {
+		if err := revise(ctx, tx, false); err != nil {
+			return false, err
+		}
+		if _, err := tx.Exec(ctx, `UPDATE pool_nodes SET online = $2, host = $3, version = $4, addresses = $5, rev = `+revision+` WHERE node_id = $1`, n.ID, online, r.Host, r.Version, toJSON(r.Addresses)); err != nil {
 			return false, fmt.Errorf("store pool node %s: %w", n.ID, err)
 		}
 		tx.AfterCommit(func() { s.log.Info("pool node changed", "node_id", n.ID, "online", online) })
@@ -540,6 +546,9 @@ func (s *Service) nodeTx(ctx context.Context, tx *db.Tx, r *Report, online, endi
 		switch {
 		case d.Used == 0 && !d.set():
 			changed = true
+			if err := revise(ctx, tx, true); err != nil {
+				return false, err
+			}
 			if _, err := tx.Exec(ctx, `DELETE FROM pool_devices WHERE node_id = $1 AND device_id = $2`, n.ID, d.ID); err != nil {
 				return false, fmt.Errorf("remove device %s of pool node %s: %w", d.ID, n.ID, err)
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"yunhe.dev/yunhe/internal/core"
@@ -36,7 +37,7 @@ func (s *Service) Lendable(ctx context.Context, w pool.Shares, nodes []string) (
 		return "", err
 	}
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		p, err := readPool(ctx, tx)
+		p, err := s.readPool(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -68,86 +69,92 @@ func (s *Service) Lendable(ctx context.Context, w pool.Shares, nodes []string) (
 	return group, err
 }
 
-// LocalTx returns what says of runs that are local whether they could have their shares of
-// one of some nodes: now, and now or later. Of what the pool refuses whatever the node, as
-// it does when it is asked, that says both.
-func (s *Service) LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, nodes []string) (now, ever bool, err error), error) {
-	p, err := readPool(ctx, tx)
+// HostsTx returns the pool's nodes, and which they are by what names their machines
+// ([pool.Host]). Of several that are on one machine, and online if any is, it does not say
+// the latter: a run there is shown one of them, and nobody knows here which.
+func (s *Service) HostsTx(ctx context.Context, tx *db.Tx) (all []string, at map[string]string, err error) {
+	nodes, err := s.nodesTx(ctx, tx)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := map[string]string{}
+	for _, n := range nodes {
+		all = append(all, n.ID)
+	}
+	for _, online := range []bool{true, false} {
+		of := map[string][]string{}
+		for _, n := range nodes {
+			if n.Online == online && n.Host != "" {
+				of[n.Host] = append(of[n.Host], n.ID)
+			}
+		}
+		for host, ids := range of {
+			if _, known := out[host]; known {
+				continue
+			}
+			if out[host] = ids[0]; len(ids) > 1 {
+				out[host] = ""
+			}
+		}
+	}
+	maps.DeleteFunc(out, func(_, id string) bool { return id == "" })
+	return all, out, nil
+}
+
+// LocalTx returns what says of runs that are local of which of some nodes they could have
+// their shares: now, and now or later. Of what the pool refuses whatever the node, as it
+// does when it is asked, that says all.
+func (s *Service) LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, nodes []string) (now, ever []string, err error), error) {
+	p, err := s.readPool(ctx, tx)
 	if err == nil {
 		p.near, err = readNear(ctx, tx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return func(w pool.Shares, nodes []string) (bool, bool, error) {
+	at := map[string]*Node{}
+	for _, n := range p.nodes {
+		at[n.ID] = n
+	}
+	return func(w pool.Shares, nodes []string) (now, ever []string, err error) {
 		r, caller := request(w)
 		x, cards := r.wanted()
 		g, err := p.complete(caller, &r, x, cards)
 		if err != nil {
-			return true, true, nil
+			return nodes, nodes, nil
 		}
-		now, ever, err := p.local(x, cards, g, nodes)
-		return now != "", ever != "", err
+		x.mates = slices.Repeat([]*Slice{x}, int(cards))
+		x.regard(p.near)
+		for _, id := range nodes {
+			n := at[id] // one that lends nothing new counts as none
+			if n == nil || !n.Online || n.Mode != Enabled || x.beside != nil && x.beside[0] != n.ID {
+				continue
+			}
+			lends := *n
+			lends.Devices = slices.DeleteFunc(slices.Clone(n.Devices), func(d *Device) bool { return !d.Present || d.Disabled })
+			if possible(x, cards, g, []*Node{&lends}, p.base) != nil {
+				continue
+			}
+			ever = append(ever, id)
+			_, device, err := choose(x, g, []*Node{&lends}, nil, p.base)
+			if err != nil {
+				return nil, nil, err
+			}
+			if device != nil {
+				now = append(now, id)
+			}
+		}
+		return now, ever, nil
 	}, nil
-}
-
-// local returns of these nodes one where a slice and others beside it could be now, and
-// one where they could be now or later; "": none. A node that lends nothing new counts as none.
-func (p *whole) local(x *Slice, cards int64, g *Group, nodes []string) (now, ever string, err error) {
-	x.mates = slices.Repeat([]*Slice{x}, int(cards))
-	x.regard(p.near)
-	for _, n := range p.nodes {
-		if !slices.Contains(nodes, n.ID) || !n.Online || n.Mode != Enabled || x.beside != nil && x.beside[0] != n.ID {
-			continue
-		}
-		lends := *n
-		lends.Devices = slices.DeleteFunc(slices.Clone(n.Devices), func(d *Device) bool { return !d.Present || d.Disabled })
-		if possible(x, cards, g, []*Node{&lends}, p.base) != nil {
-			continue
-		}
-		ever = cmp.Or(ever, n.ID)
-		_, device, err := choose(x, g, []*Node{&lends}, nil, p.base)
-		if err != nil || device != nil {
-			return n.ID, n.ID, err
-		}
-	}
-	return "", ever, nil
-}
-
-// home chooses the node for the shares of a run that is local, of those on its machine.
-func (s *Service) home(ctx context.Context, w *pool.Shares, nodes []string) error {
-	if w.Node != "" {
-		nodes = slices.DeleteFunc(slices.Clone(nodes), func(id string) bool { return id != w.Node })
-	}
-	return s.db.View(ctx, func(tx *db.Tx) error {
-		p, err := readPool(ctx, tx)
-		if err == nil {
-			p.near, err = readNear(ctx, tx)
-		}
-		if err != nil {
-			return err
-		}
-		r, caller := request(*w)
-		x, cards := r.wanted()
-		g, err := p.complete(caller, &r, x, cards)
-		if err != nil {
-			return err
-		}
-		now, ever, err := p.local(x, cards, g, nodes)
-		if w.Node = cmp.Or(now, ever); w.Node == "" && err == nil {
-			return pool.ErrNoNode
-		}
-		return err
-	})
 }
 
 // Lend returns passes to the slices of a run, one for each card, once all have a
 // place; until then it says what they wait for, and nothing once the run has begun. It
 // asks for them if the run has none, and is called again until the run begins: it has
 // one set of slices at a time, and none again when it has begun. One that is local has
-// them of one of these nodes; [pool.ErrNoNode]: none lends any now, and it asks for none.
+// them of its home; [pool.ErrNoNode]: it has none, and none of its slices has a place.
 // Kinds: those of Request.
-func (s *Service) Lend(ctx context.Context, w pool.Shares, nodes []string) (passes []pool.Pass, waits string, err error) {
+func (s *Service) Lend(ctx context.Context, w pool.Shares, home pool.Home) (passes []pool.Pass, waits string, err error) {
 	var had []*Slice
 	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
 		had, err = readSlices(ctx, tx, `WHERE run_id = $1 ORDER BY slice_id`, w.Run)
@@ -157,21 +164,21 @@ func (s *Service) Lend(ctx context.Context, w pool.Shares, nodes []string) (pass
 		return nil, "", err
 	}
 	live := slices.DeleteFunc(slices.Clone(had), func(x *Slice) bool { return x.State == Ended })
-	if w.Local && len(live) > 0 && live[0].State == Waiting && !slices.Contains(nodes, live[0].WantNode) {
-		if err := s.leave(ctx, w.Run); err != nil {
-			return nil, "", err
-		}
-		live = nil
+	if len(live) == 0 && slices.ContainsFunc(had, func(x *Slice) bool { return !x.StartedAt.IsZero() }) {
+		return nil, "", nil
 	}
-	if len(live) == 0 {
-		if slices.ContainsFunc(had, func(x *Slice) bool { return !x.StartedAt.IsZero() }) {
-			return nil, "", nil
+	if w.Local && (len(live) == 0 || live[0].State == Waiting) {
+		if home.Node == "" {
+			return nil, "", pool.ErrNoNode
 		}
-		if w.Local {
-			if err := s.home(ctx, &w, nodes); err != nil {
+		w.Node = home.Node
+		if len(live) > 0 {
+			if err := s.follow(ctx, w.Run, live[0].WantNode, home); err != nil {
 				return nil, "", err
 			}
 		}
+	}
+	if len(live) == 0 {
 		r, caller := request(w)
 		// Those that it did not come for in time, or whose node went, are had no more.
 		r.ID = fmt.Sprintf("%s.%d", w.Run, len(had))
@@ -215,15 +222,34 @@ func (s *Service) Lend(ctx context.Context, w pool.Shares, nodes []string) (pass
 	return passes, waits, err
 }
 
-// leave ends the slices of a run that wait for a node that is not its center's any more.
-func (s *Service) leave(ctx context.Context, run string) error {
-	return s.db.Tx(ctx, func(tx *db.Tx) error {
-		list, err := readSlices(ctx, tx, `WHERE run_id = $1 AND state = 1 ORDER BY slice_id`, run)
-		for _, x := range list {
-			err = errors.Join(err, s.endTx(ctx, tx, x, "its center has that pool node no more"))
+// errStays: what waits for a node would wait for another, too.
+var errStays = errors.New("it has no place there either")
+
+// follow has the slices of a run that wait for one node wait for its home, where they are
+// as old as they are: if they have a place there now, or if it may not wait where it does.
+func (s *Service) follow(ctx context.Context, run, node string, home pool.Home) error {
+	stays := slices.Contains(home.Lends, node)
+	if node == home.Node || stays && !home.Room {
+		return nil
+	}
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, `UPDATE pool_slices SET want_node = $2 WHERE run_id = $1 AND state = 1`, run, home.Node)
+		if err != nil || n == 0 { // they have a place
+			return err
+		}
+		if err := s.fillTx(ctx, tx); err != nil {
+			return err
+		}
+		left, err := readSlices(ctx, tx, `WHERE run_id = $1 AND state = 1`, run)
+		if err == nil && stays && len(left) > 0 {
+			return errStays // others are before it
 		}
 		return err
 	})
+	if errors.Is(err, errStays) {
+		return nil
+	}
+	return err
 }
 
 // Placed returns the runs that have slices with a place, which no program has yet.

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"yunhe.dev/yunhe/internal/bus"
@@ -40,6 +41,8 @@ type Service struct {
 
 	refusals refusals
 	joins    func(ctx context.Context, tx *db.Tx, node string) error
+	copied   atomic.Pointer[copied]
+	totals   totals
 }
 
 // ChangedSubject is the event that slices or nodes changed; its payload lists
@@ -191,7 +194,7 @@ func (s *Service) SetGroup(ctx context.Context, g Group) (*Group, error) {
 		} else if len(all) >= maxGroups {
 			return fault.New(fault.Exhausted, "there are %d groups of the pool, which is the most", maxGroups)
 		}
-		nodes, err := readNodes(ctx, tx, false)
+		nodes, err := s.nodesTx(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -340,25 +343,28 @@ func (s *Service) Join(ctx context.Context, token, node, secret string) error {
 		case !found || expires < db.Micros(tx.Now) || used != "" && used != who:
 			return fault.New(fault.Unauthenticated, "the token is unknown, expired or was used by another pool node; make one with: yunhe pool node token")
 		}
-		nodes, err := readNodes(ctx, tx, false)
-		if err != nil {
+		var nodes, same int64
+		if _, err := tx.Get(ctx, `SELECT COUNT(*), COUNT(CASE WHEN node_id = $1 THEN 1 END) FROM pool_nodes`, []any{node}, &nodes, &same); err != nil {
 			return err
 		}
-		if _, err := findNode(nodes, node); err == nil {
+		if same > 0 {
 			if used == who {
 				return nil
 			}
 			return fault.New(fault.Conflict, "there is a pool node %s already; drain it first, or choose another name", node)
 		}
-		if len(nodes) >= maxNodes {
+		if nodes >= maxNodes {
 			return fault.New(fault.Exhausted, "there are %d pool nodes, which is the most", maxNodes)
 		}
 		if _, err := tx.Exec(ctx, `UPDATE pool_node_tokens SET used_by = $2 WHERE token_hash = $1`, hash(token), who); err != nil {
 			return err
 		}
 		sealed := base64.StdEncoding.EncodeToString(s.box.Seal(key, purpose(node)))
-		if err := tx.Insert(ctx, "pool_nodes", []string{"node_id", "secret", "mode", "online", "host", "version", "addresses", "joined_at"},
-			[][]any{{node, sealed, int64(Enabled), false, "", "", "[]", db.Micros(tx.Now)}}); err != nil {
+		if err := revise(ctx, tx, false); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO pool_nodes (node_id, secret, mode, online, host, version, addresses, joined_at, rev) VALUES ($1, $2, $3, $4, '', '', '[]', $5, `+revision+`)`,
+			node, sealed, int64(Enabled), false, db.Micros(tx.Now)); err != nil {
 			return err
 		}
 		if err := s.joins(ctx, tx, node); err != nil {
@@ -392,7 +398,7 @@ func (s *Service) secretTx(ctx context.Context, tx *db.Tx, node string) ([]byte,
 // Nodes lists the nodes by ID.
 func (s *Service) Nodes(ctx context.Context) (out []*Node, err error) {
 	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
-		out, err = readNodes(ctx, tx, true)
+		out, err = readNodes(ctx, tx)
 		return err
 	})
 	return out, err
@@ -401,11 +407,7 @@ func (s *Service) Nodes(ctx context.Context) (out []*Node, err error) {
 // changeNode changes a node in a transaction and returns it as it is then.
 func (s *Service) changeNode(ctx context.Context, id string, change func(tx *db.Tx, n *Node) error) (out *Node, err error) {
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
-		nodes, err := readNodes(ctx, tx, true)
-		if err != nil {
-			return err
-		}
-		if out, err = findNode(nodes, id); err != nil {
+		if out, err = readNode(ctx, tx, id, true); err != nil {
 			return err
 		}
 		if err := change(tx, out); err != nil {
@@ -420,9 +422,7 @@ func (s *Service) changeNode(ctx context.Context, id string, change func(tx *db.
 		if err := s.fillTx(ctx, tx); err != nil {
 			return err
 		}
-		if nodes, err = readNodes(ctx, tx, true); err == nil {
-			out, err = findNode(nodes, id)
-		}
+		out, err = readNode(ctx, tx, id, true)
 		return err
 	})
 	return out, err
@@ -439,7 +439,10 @@ func (s *Service) SetNode(ctx context.Context, id string, mode Mode) (*Node, err
 		if err := s.logs.AddTx(ctx, tx, logs.Entry{Level: logs.Info, Message: "node changed", Node: id, User: core.CallerFrom(ctx).UserID, Details: "mode=" + [...]string{"", "enabled", "disabled", "draining"}[mode]}); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `UPDATE pool_nodes SET mode = $2 WHERE node_id = $1`, id, int64(mode))
+		if err := revise(ctx, tx, false); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `UPDATE pool_nodes SET mode = $2, rev = `+revision+` WHERE node_id = $1`, id, int64(mode))
 		return err
 	})
 }

@@ -30,6 +30,9 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	if caller.TenantID == "" {
 		return nil, fault.New(fault.Denied, "user %s belongs to no tenant, whose the slice would be", caller.UserID)
 	}
+	if err := s.refresh(ctx); err != nil {
+		return nil, err
+	}
 	var wanted *Slice
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
 		x := &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
@@ -53,7 +56,7 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 				return err
 			}
 		}
-		if err := allowed(ctx, tx, caller, &r, x, cards); err != nil {
+		if err := s.allowed(ctx, tx, caller, &r, x, cards); err != nil {
 			return err
 		}
 		var waiting int64
@@ -92,8 +95,8 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 }
 
 // allowed says whether a slice that is asked for could be had, and completes it.
-func allowed(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *Slice, cards int64) error {
-	p, err := readPool(ctx, tx)
+func (s *Service) allowed(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *Slice, cards int64) error {
+	p, err := s.readPool(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -113,7 +116,7 @@ type whole struct {
 	near   []*Slice // that others are to be beside, or apart from; read where it matters
 }
 
-func readPool(ctx context.Context, tx *db.Tx) (p *whole, err error) {
+func (s *Service) readPool(ctx context.Context, tx *db.Tx) (p *whole, err error) {
 	p = &whole{}
 	if p.groups, err = readGroups(ctx, tx); err != nil {
 		return nil, err
@@ -121,7 +124,7 @@ func readPool(ctx context.Context, tx *db.Tx) (p *whole, err error) {
 	if p.specs, err = readSpecs(ctx, tx); err != nil {
 		return nil, err
 	}
-	if p.nodes, err = readNodes(ctx, tx, false); err != nil {
+	if p.nodes, err = s.nodesTx(ctx, tx); err != nil {
 		return nil, err
 	}
 	p.base, err = readPolicy(ctx, tx)
@@ -207,7 +210,7 @@ func (s *Service) readTx(ctx context.Context, tx *db.Tx, id string) (*Slice, err
 // details adds positions, and what nodes last reported.
 func details(ctx context.Context, tx *db.Tx, list []*Slice) error {
 	beats := map[string]*beat{}
-	var queue []string
+	var queue map[string]int64 // positions
 	for _, x := range list {
 		if x.Set != "" {
 			set, err := readSlices(ctx, tx, `WHERE set_id = $1 ORDER BY slice_id`, x.Set)
@@ -227,17 +230,24 @@ func details(ctx context.Context, tx *db.Tx, list []*Slice) error {
 		}
 		switch {
 		case x.State == Waiting:
+			if len(list) == 1 {
+				if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM pool_slices WHERE state = 1 AND (priority > $1 OR priority = $1 AND (created_at, slice_id) <= ($2, $3))`, []any{x.Priority, db.Micros(x.CreatedAt), x.ID}, &x.Position); err != nil {
+					return fmt.Errorf("read the queue: %w", err)
+				}
+				continue
+			}
 			if queue == nil {
+				queue = map[string]int64{}
 				if err := tx.Query(ctx, `SELECT slice_id FROM pool_slices WHERE state = 1 ORDER BY priority DESC, created_at, slice_id`, nil, func(row db.Row) error {
 					var id string
 					err := row.Scan(&id)
-					queue = append(queue, id)
+					queue[id] = int64(len(queue)) + 1
 					return err
 				}); err != nil {
 					return fmt.Errorf("read the queue: %w", err)
 				}
 			}
-			x.Position = int64(slices.Index(queue, x.ID)) + 1
+			x.Position = queue[x.ID]
 		case x.State == Running:
 			if beats[x.Node] == nil {
 				b, err := readBeat(ctx, tx, x.Node)
@@ -512,13 +522,14 @@ func (s *Service) Resize(ctx context.Context, id string, compute, mem int64) (ou
 // roomTx says whether a slice's device and group have that much more, which it has
 // then.
 func (s *Service) roomTx(ctx context.Context, tx *db.Tx, x *Slice, compute, mem int64) error {
-	nodes, err := readNodes(ctx, tx, false)
-	if err != nil {
+	n, err := readNode(ctx, tx, x.Node, false)
+	switch {
+	case fault.KindOf(err) == fault.NotFound: // it is gone
+	case err != nil:
 		return err
-	}
-	for _, n := range nodes {
+	default:
 		for _, d := range n.Devices {
-			if n.ID != x.Node || d.ID != x.Device {
+			if d.ID != x.Device {
 				continue
 			}
 			if d.ComputeLent+compute > d.ComputeLimit || d.MemoryLent+mem > d.MemoryLimit {

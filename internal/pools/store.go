@@ -27,43 +27,37 @@ func fromJSON(text string, to any) error {
 	return nil
 }
 
-// readNodes returns all nodes by ID with their devices by ID. Without beats it
-// does not read what each report changes.
-func readNodes(ctx context.Context, tx *db.Tx, beats bool) (out []*Node, err error) {
-	at := map[string]*Node{}
-	err = tx.Query(ctx, `SELECT node_id, mode, online, ending, host, version, addresses, joined_at FROM pool_nodes ORDER BY node_id`, nil, func(row db.Row) error {
-		n := &Node{}
-		var addresses string
-		var joined int64
-		if err := row.Scan(&n.ID, &n.Mode, &n.Online, &n.Ending, &n.Host, &n.Version, &addresses, &joined); err != nil {
-			return err
-		}
-		n.JoinedAt = db.Time(joined)
-		out, at[n.ID] = append(out, n), n
-		return fromJSON(addresses, &n.Addresses)
-	})
+// readNodes returns all nodes by ID with their devices by ID, and what each report
+// changes.
+func readNodes(ctx context.Context, tx *db.Tx) ([]*Node, error) {
+	return selectNodes(ctx, tx, true, "")
+}
+
+// readNode returns one with its devices. Without beats it does not read what each report
+// changes. Kinds: NotFound.
+func readNode(ctx context.Context, tx *db.Tx, id string, beats bool) (*Node, error) {
+	nodes, err := selectNodes(ctx, tx, beats, `WHERE node_id = $1 `, id)
 	if err != nil {
-		return nil, fmt.Errorf("read pool nodes: %w", err)
+		return nil, err
 	}
-	err = tx.Query(ctx, `SELECT node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices, physical, memory_ratio, power_limit, api, bus
-		FROM pool_devices ORDER BY node_id, device_id`, nil, func(row db.Row) error {
-		d := &Device{}
-		var node string
-		if err := row.Scan(&node, &d.ID, &d.Model, &d.Vendor, &d.Driver, &d.Type, &d.Units, &d.Memory, &d.Present, &d.Disabled, &d.ComputeLimit, &d.MemoryLimit, &d.ComputeLent, &d.MemoryLent, &d.Used, &d.Physical, &d.MemoryRatio, &d.PowerLimit, &d.API, &d.Bus); err != nil {
-			return err
-		}
+	return findNode(nodes, id)
+}
+
+func selectNodes(ctx context.Context, tx *db.Tx, beats bool, where string, args ...any) (out []*Node, err error) {
+	at := map[string]*Node{}
+	err = eachNode(ctx, tx, func(n *Node) { out, at[n.ID] = append(out, n), n }, where+`ORDER BY node_id`, args...)
+	if err != nil {
+		return nil, err
+	}
+	err = eachDevice(ctx, tx, func(node string, d *Device) {
 		if n := at[node]; n != nil {
 			n.Devices = append(n.Devices, d)
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read pool devices: %w", err)
+	}, where+`ORDER BY node_id, device_id`, args...)
+	if err != nil || !beats {
+		return out, err
 	}
-	if !beats {
-		return out, nil
-	}
-	err = tx.Query(ctx, `SELECT node_id, seen_at, boot, figures FROM pool_beats`, nil, func(row db.Row) error {
+	err = tx.Query(ctx, `SELECT node_id, seen_at, boot, figures FROM pool_beats `+where, args, func(row db.Row) error {
 		var node, boot, figures string
 		var seen int64
 		if err := row.Scan(&node, &seen, &boot, &figures); err != nil {
@@ -80,6 +74,42 @@ func readNodes(ctx context.Context, tx *db.Tx, beats bool) (out []*Node, err err
 		return nil, fmt.Errorf("read when pool nodes reported: %w", err)
 	}
 	return out, nil
+}
+
+func eachNode(ctx context.Context, tx *db.Tx, f func(n *Node), rest string, args ...any) error {
+	err := tx.Query(ctx, `SELECT node_id, mode, online, ending, host, version, addresses, joined_at FROM pool_nodes `+rest, args, func(row db.Row) error {
+		n := &Node{}
+		var addresses string
+		var joined int64
+		if err := row.Scan(&n.ID, &n.Mode, &n.Online, &n.Ending, &n.Host, &n.Version, &addresses, &joined); err != nil {
+			return err
+		}
+		n.JoinedAt = db.Time(joined)
+		err := fromJSON(addresses, &n.Addresses)
+		f(n)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read pool nodes: %w", err)
+	}
+	return nil
+}
+
+func eachDevice(ctx context.Context, tx *db.Tx, f func(node string, d *Device), rest string, args ...any) error {
+	err := tx.Query(ctx, `SELECT node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices, physical, memory_ratio, power_limit, api, bus
+		FROM pool_devices `+rest, args, func(row db.Row) error {
+		d := &Device{}
+		var node string
+		if err := row.Scan(&node, &d.ID, &d.Model, &d.Vendor, &d.Driver, &d.Type, &d.Units, &d.Memory, &d.Present, &d.Disabled, &d.ComputeLimit, &d.MemoryLimit, &d.ComputeLent, &d.MemoryLent, &d.Used, &d.Physical, &d.MemoryRatio, &d.PowerLimit, &d.API, &d.Bus); err != nil {
+			return err
+		}
+		f(node, d)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read pool devices: %w", err)
+	}
+	return nil
 }
 
 func findNode(nodes []*Node, id string) (*Node, error) {
@@ -103,9 +133,12 @@ func clip(s string) string {
 }
 
 func putDevice(ctx context.Context, tx *db.Tx, node string, d *Device) error {
-	_, err := tx.Exec(ctx, `INSERT INTO pool_devices (node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices, physical, memory_ratio, power_limit, api, bus)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, 0, 0, $13, $14, $15, $16, $17)
-		ON CONFLICT (node_id, device_id) DO UPDATE SET model = $3, vendor = $4, driver = $5, type = $6, compute_units = $7, memory_mib = $8, present = $9, disabled = $10, compute_limit = $11, memory_limit = $12, physical = $13, memory_ratio = $14, power_limit = $15, api = $16, bus = $17`,
+	if err := revise(ctx, tx, false); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO pool_devices (node_id, device_id, model, vendor, driver, type, compute_units, memory_mib, present, disabled, compute_limit, memory_limit, compute_lent, memory_lent, slices, physical, memory_ratio, power_limit, api, bus, rev)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, 0, 0, $13, $14, $15, $16, $17, `+revision+`)
+		ON CONFLICT (node_id, device_id) DO UPDATE SET rev = excluded.rev, model = $3, vendor = $4, driver = $5, type = $6, compute_units = $7, memory_mib = $8, present = $9, disabled = $10, compute_limit = $11, memory_limit = $12, physical = $13, memory_ratio = $14, power_limit = $15, api = $16, bus = $17`,
 		node, d.ID, d.Model, d.Vendor, d.Driver, d.Type, d.Units, d.Memory, d.Present, d.Disabled, d.ComputeLimit, d.MemoryLimit, d.Physical, d.MemoryRatio, d.PowerLimit, d.API, d.Bus)
 	if err != nil {
 		return fmt.Errorf("store device %s of pool node %s: %w", d.ID, node, err)
@@ -115,11 +148,28 @@ func putDevice(ctx context.Context, tx *db.Tx, node string, d *Device) error {
 
 // lend takes from a device, or gives back.
 func lend(ctx context.Context, tx *db.Tx, node, device string, compute, memory, slices int64) error {
-	_, err := tx.Exec(ctx, `UPDATE pool_devices SET compute_lent = compute_lent + $3, memory_lent = memory_lent + $4, slices = slices + $5 WHERE node_id = $1 AND device_id = $2`, node, device, compute, memory, slices)
+	if err := revise(ctx, tx, false); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `UPDATE pool_devices SET compute_lent = compute_lent + $3, memory_lent = memory_lent + $4, slices = slices + $5, rev = `+revision+` WHERE node_id = $1 AND device_id = $2`, node, device, compute, memory, slices)
 	if err != nil {
 		return fmt.Errorf("lend of device %s of pool node %s: %w", device, node, err)
 	}
 	return nil
+}
+
+// lendIf takes from a device if it lends that, whatever a copy of it says.
+func lendIf(ctx context.Context, tx *db.Tx, x *Slice) (bool, error) {
+	if err := revise(ctx, tx, false); err != nil {
+		return false, err
+	}
+	n, err := tx.Exec(ctx, `UPDATE pool_devices SET compute_lent = compute_lent + $3, memory_lent = memory_lent + $4, slices = slices + 1, rev = `+revision+` WHERE node_id = $1 AND device_id = $2
+		AND present AND NOT disabled AND physical = $5 AND (NOT physical OR slices = 0) AND compute_lent + $3 <= compute_limit AND memory_lent + $4 <= memory_limit
+		AND EXISTS (SELECT 1 FROM pool_nodes n WHERE n.node_id = $1 AND n.online AND NOT n.ending AND n.mode = $6)`, x.Node, x.Device, x.counted(), x.Memory, x.Physical, int64(Enabled))
+	if err != nil {
+		return false, fmt.Errorf("lend of device %s of pool node %s: %w", x.Device, x.Node, err)
+	}
+	return n > 0, nil
 }
 
 const sliceColumns = `slice_id, request_key, group_id, tenant_id, user_id, user_name, name, spec_id, compute, memory_mib, weighted, model, want_node, want_device, host, local, nodes, devices, fixed, priority,

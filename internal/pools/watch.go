@@ -28,7 +28,7 @@ func (s *Service) KnownTx(ctx context.Context, tx *db.Tx, node, secret string) e
 
 // NodesTx lists the nodes by ID.
 func (s *Service) NodesTx(ctx context.Context, tx *db.Tx) ([]*Node, error) {
-	return readNodes(ctx, tx, true)
+	return readNodes(ctx, tx)
 }
 
 // LiveTx lists the slices that wait or have a place, by ID, with what their nodes

@@ -84,7 +84,7 @@ func (s *Service) SyncNodesTx(ctx context.Context, tx *db.Tx, centerID string, w
 	for i, p := range nodes {
 		n := Node{
 			Name: p.GetName(), State: NodeState(p.GetState()), Reason: plain(p.GetReason()), Capacity: p.GetCapacity(), Allocatable: p.GetAllocatable(),
-			Architecture: p.GetArchitecture(), OS: p.GetOperatingSystem(), Labels: p.GetLabels(),
+			Architecture: p.GetArchitecture(), OS: p.GetOperatingSystem(), Labels: p.GetLabels(), Host: p.GetHost(), PoolNode: p.GetPoolNode(), Specs: p.GetSpecIds(),
 		}
 		for _, a := range p.GetAccelerators() {
 			n.Accelerators = append(n.Accelerators, Accelerator{a.GetVendor(), a.GetModel(), a.GetCount(), a.GetMemoryBytes(), a.GetResource()})

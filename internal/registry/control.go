@@ -1,8 +1,12 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"yunhe.dev/yunhe/internal/core"
@@ -48,6 +52,35 @@ func (s *Service) GiveBackTx(ctx context.Context, tx *db.Tx, id string, q core.Q
 	}
 	return s.ReleaseTx(ctx, tx, id, q, 0, 0)
 }
+
+// PooledTx returns the nodes of centers on whose machine is one of these pool nodes
+// ([Node.PoolNode]), or that are one of these machines ([Node.Host]), by center and name.
+func (s *Service) PooledTx(ctx context.Context, tx *db.Tx, pool, hosts []string) ([]Node, error) {
+	var out []Node
+	for _, x := range []struct {
+		where string
+		of    []string
+	}{{`WHERE n.pool_node <> '' AND n.pool_node IN (`, pool}, {`WHERE n.pool_node = '' AND n.host <> '' AND n.host IN (`, hosts}} {
+		for some := range slices.Chunk(x.of, maxAtOnce) {
+			marks, args := make([]string, len(some)), make([]any, len(some))
+			for i, name := range some {
+				marks[i], args[i] = "$"+strconv.Itoa(i+1), name
+			}
+			rows, err := readNodes(ctx, tx, x.where+strings.Join(marks, ", ")+`)`, args...)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, rows...)
+		}
+	}
+	slices.SortFunc(out, func(a, b Node) int {
+		return cmp.Or(strings.Compare(a.CenterID, b.CenterID), strings.Compare(a.Name, b.Name))
+	})
+	return out, nil
+}
+
+// maxAtOnce is how many one query asks for.
+const maxAtOnce = 500
 
 // NodeTx returns a node in the caller's transaction; found is false if the
 // center has none of that name.

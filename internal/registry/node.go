@@ -39,6 +39,9 @@ type Node struct {
 	OS           string
 	Accelerators []Accelerator
 	Labels       map[string]string
+	Host         string    // its kernel's boot_id; "": not known
+	PoolNode     string    // the accelerator pool's node on it, where the driver says; "": Host tells
+	Specs        []string  // whose runs it takes; none: all of the center's
 	CreatedAt    time.Time // first reported
 	UpdatedAt    time.Time // something about it last changed
 }
@@ -77,6 +80,7 @@ const (
 	maxNodeLabels   = 256
 	maxNodeAmounts  = 128
 	maxAccelerators = 64
+	maxNodeSpecs    = 256
 	maxReason       = 512 // bytes; the rest is cut
 	maxLabelFilters = 8
 )
@@ -116,6 +120,14 @@ func (n *Node) check(c *core.Check, at string) {
 	}
 	c.Text(at+"architecture", n.Architecture, false, 0, 64)
 	c.Text(at+"operating_system", n.OS, false, 0, 256)
+	c.Text(at+"host", n.Host, false, 64, 0)
+	c.Text(at+"pool_node", n.PoolNode, false, 253, 0)
+	if len(n.Specs) > maxNodeSpecs {
+		c.Add(at+"spec_ids", "must be at most %d, got %d", maxNodeSpecs, len(n.Specs))
+	}
+	for i, id := range n.Specs[:min(len(n.Specs), maxNodeSpecs)] {
+		c.Text(at+"spec_ids["+strconv.Itoa(i)+"]", id, true, 0, 65)
+	}
 	for _, x := range []struct {
 		field string
 		q     core.Quantities
@@ -158,7 +170,7 @@ func (n *Node) fingerprints() (content, indexed string) {
 		return hex.EncodeToString(sum[:16])
 	}
 	indexed = hash(n.Labels, n.Accelerators)
-	return hash(indexed, n.State, n.Reason, n.Capacity, n.Allocatable, n.Architecture, n.OS), indexed
+	return hash(indexed, n.State, n.Reason, n.Capacity, n.Allocatable, n.Architecture, n.OS, n.Host, n.PoolNode, n.Specs), indexed
 }
 
 // plain cuts a reason to what is stored and shown on one line.

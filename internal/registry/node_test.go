@@ -153,6 +153,50 @@ func TestSyncNodes(t *testing.T) {
 
 // Reporting what is known already reads and does not write, also when it is
 // the whole.
+// Nodes are found by the pool's node on their machine, or else by what names that; a
+// change of either is one.
+func TestPooled(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.declare(t, site("c1"))
+		w.declare(t, site("c2"))
+		at := func(name, host, pool string) *adapterv1.Node {
+			n := machine(name)
+			n.Host, n.PoolNode = host, pool
+			return n
+		}
+		w.sync(t, "c1", true, []*adapterv1.Node{at("a", "h1", ""), at("b", "h2", "p2"), at("c", "h3", ""), at("d", "", "")})
+		w.sync(t, "c2", true, []*adapterv1.Node{at("a", "h1", "")})
+		found := func(pool, hosts []string) (names string) {
+			t.Helper()
+			w.tx(t, func(tx *db.Tx) error {
+				list, err := w.PooledTx(t.Context(), tx, pool, hosts)
+				names = ""
+				for _, n := range list {
+					names += n.CenterID + "/" + n.Name + "=" + n.Host + n.PoolNode + " "
+				}
+				return err
+			})
+			return strings.TrimSpace(names)
+		}
+		many := []string{"h1", "h2", ""}
+		for i := range 1000 {
+			many = append(many, fmt.Sprint("other ", i))
+		}
+		for _, x := range []struct {
+			pool, hosts []string
+			want        string
+		}{{nil, nil, ""}, {nil, many, "c1/a=h1 c2/a=h1"}, {[]string{"p1", "p2", ""}, many, "c1/a=h1 c1/b=h2p2 c2/a=h1"}, {nil, append(many, "h3"), "c1/a=h1 c1/c=h3 c2/a=h1"}} {
+			if got := found(x.pool, x.hosts); got != x.want {
+				t.Errorf("on %v and %d machines are %q, want %q", x.pool, len(x.hosts), got, x.want)
+			}
+		}
+		w.sync(t, "c1", false, []*adapterv1.Node{at("a", "h9", ""), at("c", "h3", "p3")})
+		if got := found([]string{"p3"}, []string{"h9"}); got != "c1/a=h9 c1/c=h3p3" {
+			t.Errorf("after they changed there are %q", got)
+		}
+	})
+}
+
 func TestSyncNodesSteadyState(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		ctx := t.Context()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"yunhe.dev/yunhe/internal/db"
 )
@@ -43,14 +44,14 @@ func readFingerprints(ctx context.Context, tx *db.Tx, centerID string, all bool,
 
 var nodeColumns = []string{
 	"ai_center_id", "name", "state", "reason", "capacity", "allocatable", "architecture", "operating_system", "accelerators", "labels",
-	"content", "indexed", "created_at", "updated_at",
+	"content", "indexed", "host", "pool_node", "specs", "created_at", "updated_at",
 }
 
 func nodeRow(n *Node, at int64) []any {
 	content, indexed := n.fingerprints()
 	return []any{
 		n.CenterID, n.Name, int64(n.State), n.Reason, toJSON(n.Capacity), toJSON(n.Allocatable), n.Architecture, n.OS, toJSON(n.Accelerators), toJSON(n.Labels),
-		content, indexed, at, at,
+		content, indexed, n.Host, n.PoolNode, toJSON(slices.Concat([]string{}, n.Specs)), at, at,
 	}
 }
 
@@ -71,7 +72,7 @@ func insertNodes(ctx context.Context, tx *db.Tx, nodes []Node) error {
 func updateNode(ctx context.Context, tx *db.Tx, n *Node) error {
 	row := nodeRow(n, db.Micros(tx.Now))
 	if _, err := tx.Exec(ctx, `UPDATE nodes SET state = $3, reason = $4, capacity = $5, allocatable = $6, architecture = $7, operating_system = $8,
-		accelerators = $9, labels = $10, content = $11, indexed = $12, updated_at = $13 WHERE ai_center_id = $1 AND name = $2`, row[:13]...); err != nil {
+		accelerators = $9, labels = $10, content = $11, indexed = $12, host = $13, pool_node = $14, specs = $15, updated_at = $16 WHERE ai_center_id = $1 AND name = $2`, row[:16]...); err != nil {
 		return fmt.Errorf("update node %s of %s: %w", n.Name, n.CenterID, err)
 	}
 	return nil
@@ -131,19 +132,19 @@ func deleteNode(ctx context.Context, tx *db.Tx, centerID, name string) error {
 func readNodes(ctx context.Context, tx *db.Tx, rest string, args ...any) ([]Node, error) {
 	var out []Node
 	err := tx.Query(ctx, `SELECT n.ai_center_id, n.name, n.state, n.reason, n.capacity, n.allocatable, n.architecture, n.operating_system,
-		n.accelerators, n.labels, n.created_at, n.updated_at FROM nodes n `+rest, args, func(row db.Row) error {
+		n.accelerators, n.labels, n.host, n.pool_node, n.specs, n.created_at, n.updated_at FROM nodes n `+rest, args, func(row db.Row) error {
 		var n Node
-		var capacity, allocatable, accelerators, labels string
+		var capacity, allocatable, accelerators, labels, specs string
 		var created, updated int64
 		if err := row.Scan(&n.CenterID, &n.Name, &n.State, &n.Reason, &capacity, &allocatable, &n.Architecture, &n.OS,
-			&accelerators, &labels, &created, &updated); err != nil {
+			&accelerators, &labels, &n.Host, &n.PoolNode, &specs, &created, &updated); err != nil {
 			return err
 		}
 		n.CreatedAt, n.UpdatedAt = db.Time(created), db.Time(updated)
 		for _, x := range []struct {
 			text string
 			into any
-		}{{capacity, &n.Capacity}, {allocatable, &n.Allocatable}, {accelerators, &n.Accelerators}, {labels, &n.Labels}} {
+		}{{capacity, &n.Capacity}, {allocatable, &n.Allocatable}, {accelerators, &n.Accelerators}, {labels, &n.Labels}, {specs, &n.Specs}} {
 			if err := json.Unmarshal([]byte(x.text), x.into); err != nil {
 				return fmt.Errorf("record of node %s of %s: %w", n.Name, n.CenterID, err)
 			}

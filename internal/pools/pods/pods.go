@@ -371,7 +371,7 @@ func (c *container) ops(at string, asked map[string]any, w *way) (out []Op) {
 	switch {
 	case w.cuda && w.local: // the driver is the machine's, which a runtime of NVIDIA's shows who sets these
 		env = append(env, [2]string{preload, dir + "/" + pool.CUDABefore})
-		for _, e := range [][2]string{{"NVIDIA_VISIBLE_DEVICES", "all"}, {"NVIDIA_DRIVER_CAPABILITIES", "compute,utility"}} {
+		for _, e := range pool.DriverShown() {
 			if !c.sets(e[0]) {
 				env = append(env, e)
 			}

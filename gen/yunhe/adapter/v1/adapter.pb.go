@@ -102,8 +102,10 @@ const (
 	Feature_FEATURE_POOL Feature = 4
 	// Those may be for programs of CUDA.
 	Feature_FEATURE_POOL_CUDA Feature = 5
-	// Those may be of the pool node on the machine of the attempt. For gateways, which
-	// tell by HeartbeatRequest.pool_nodes which nodes these are.
+	// Those may be of the pool node on the machine of the attempt. A gateway tells by
+	// HeartbeatRequest.pool_nodes which nodes these are; other drivers offer FEATURE_NODE
+	// beside it and tell Node.host or Node.pool_node, and such an attempt names the node that
+	// has its pool node.
 	Feature_FEATURE_POOL_LOCAL Feature = 6
 )
 
@@ -1305,8 +1307,15 @@ type Node struct {
 	OperatingSystem string            `protobuf:"bytes,7,opt,name=operating_system,json=operatingSystem,proto3" json:"operating_system,omitempty"`
 	Accelerators    []*Accelerator    `protobuf:"bytes,8,rep,name=accelerators,proto3" json:"accelerators,omitempty"`
 	Labels          map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Names the machine until it is started anew: what its kernel says as
+	// /proc/sys/kernel/random/boot_id, at most 64 characters; empty: not known.
+	Host string `protobuf:"bytes,10,opt,name=host,proto3" json:"host,omitempty"`
+	// The pool node on it, where that is known by its name rather than by host.
+	PoolNode string `protobuf:"bytes,11,opt,name=pool_node,json=poolNode,proto3" json:"pool_node,omitempty"`
+	// The specifications whose attempts it takes; empty: all that the center offers.
+	SpecIds       []string `protobuf:"bytes,12,rep,name=spec_ids,json=specIds,proto3" json:"spec_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
@@ -1398,6 +1407,27 @@ func (x *Node) GetAccelerators() []*Accelerator {
 func (x *Node) GetLabels() map[string]string {
 	if x != nil {
 		return x.Labels
+	}
+	return nil
+}
+
+func (x *Node) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Node) GetPoolNode() string {
+	if x != nil {
+		return x.PoolNode
+	}
+	return ""
+}
+
+func (x *Node) GetSpecIds() []string {
+	if x != nil {
+		return x.SpecIds
 	}
 	return nil
 }
@@ -5133,7 +5163,7 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\tpeer_node\x18\a \x01(\tR\bpeerNode\x12\x1d\n" +
 	"\n" +
 	"errors_ppm\x18\b \x01(\x03R\terrorsPpm\x12\x19\n" +
-	"\bloss_ppm\x18\t \x01(\x03R\alossPpm\"\xf8\x04\n" +
+	"\bloss_ppm\x18\t \x01(\x03R\alossPpm\"\xc4\x05\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.yunhe.adapter.v1.NodeStateR\x05state\x12\x16\n" +
@@ -5143,7 +5173,11 @@ const file_yunhe_adapter_v1_adapter_proto_rawDesc = "" +
 	"\farchitecture\x18\x06 \x01(\tR\farchitecture\x12)\n" +
 	"\x10operating_system\x18\a \x01(\tR\x0foperatingSystem\x12A\n" +
 	"\faccelerators\x18\b \x03(\v2\x1d.yunhe.adapter.v1.AcceleratorR\faccelerators\x12:\n" +
-	"\x06labels\x18\t \x03(\v2\".yunhe.adapter.v1.Node.LabelsEntryR\x06labels\x1a;\n" +
+	"\x06labels\x18\t \x03(\v2\".yunhe.adapter.v1.Node.LabelsEntryR\x06labels\x12\x12\n" +
+	"\x04host\x18\n" +
+	" \x01(\tR\x04host\x12\x1b\n" +
+	"\tpool_node\x18\v \x01(\tR\bpoolNode\x12\x19\n" +
+	"\bspec_ids\x18\f \x03(\tR\aspecIds\x1a;\n" +
 	"\rCapacityEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a>\n" +

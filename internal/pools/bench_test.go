@@ -1,0 +1,78 @@
+package pools_test
+
+import (
+	"fmt"
+	"testing"
+
+	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+	"yunhe.dev/yunhe/internal/app/apptest"
+)
+
+// BenchmarkLending is what lending costs a platform, by its API: of a pool of 1,000 nodes, the
+// most there can be, with eight cards each, the report of a node, and a slice that is
+// requested, placed and released; and of 100 nodes that are lent whole, with 2,000 slices
+// that wait, one that is released, whose place another has then. Make targets: bench-lend.
+func BenchmarkLending(b *testing.B) {
+	for _, pg := range []bool{false, true} {
+		of := map[bool]string{false: "sqlite", true: "postgres"}[pg]
+		b.Run("1000 nodes/"+of, func(b *testing.B) {
+			a, machines := lendingOf(b, pg, 1000)
+			slice := func(i int) string {
+				x, err := a.Admin.Pool.RequestSlice(b.Context(), &poolv1.RequestSliceRequest{RequestId: fmt.Sprint("r", i), GroupId: "g", Api: "cuda", ComputePercent: 1 + (int64(i)%60+60)%60, MemoryMib: 10, Fixed: true})
+				must(b, err)
+				return x.SliceId
+			}
+			for i := range 2000 {
+				slice(-1 - i)
+			}
+			n := 0
+			b.Run("report", func(b *testing.B) {
+				for range b.N {
+					machines[n%len(machines)].tell()
+					n++
+				}
+			})
+			b.Run("request and release", func(b *testing.B) {
+				for range b.N {
+					n++
+					_, err := a.Admin.Pool.ReleaseSlice(b.Context(), &poolv1.ReleaseSliceRequest{SliceId: slice(n)})
+					must(b, err)
+				}
+			})
+		})
+		b.Run("2000 that wait/"+of, func(b *testing.B) {
+			a, _ := lendingOf(b, pg, 100)
+			n := 0
+			ask := func() string {
+				n++
+				x, err := a.Admin.Pool.RequestSlice(b.Context(), &poolv1.RequestSliceRequest{RequestId: fmt.Sprint("r", n), GroupId: "g", Api: "cuda", ComputePercent: 100, MemoryMib: 10, Fixed: true})
+				must(b, err)
+				return x.SliceId
+			}
+			var have []string
+			for range 100*8 + 2000 {
+				have = append(have, ask())
+			}
+			b.ResetTimer()
+			for i := range b.N {
+				_, err := a.Admin.Pool.ReleaseSlice(b.Context(), &poolv1.ReleaseSliceRequest{SliceId: have[i]})
+				must(b, err)
+				have = append(have, ask())
+			}
+		})
+	}
+}
+
+// lendingOf is a platform with so many nodes of eight cards, which have reported.
+func lendingOf(b *testing.B, pg bool, nodes int) (a *apptest.App, machines []*machine) {
+	b.Helper()
+	a = apptest.Start(b, apptest.Options{Postgres: pg})
+	_, err := a.Admin.Pool.SetPoolGroup(b.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
+	must(b, err)
+	for i := range nodes {
+		m := newMachine(b, a, fmt.Sprintf("n%04d", i), "A", "A", "A", "A", "A", "A", "A", "A")
+		m.lives()
+		machines = append(machines, m)
+	}
+	return a, machines
+}
