@@ -794,21 +794,6 @@ func (s *Service) HeldTx(ctx context.Context, tx *db.Tx) ([]*Allocation, error) 
 	return readAllocations(ctx, tx, `WHERE ended_at = 0 AND state IN ($1, $2) ORDER BY allocation_id`, int64(Granted), int64(Releasing))
 }
 
-// NodesTx returns by center and node which allocation holds it: see jobs.Allocations.
-func (s *Service) NodesTx(ctx context.Context, tx *db.Tx) (map[string]map[string]string, error) {
-	held, err := s.HeldTx(ctx, tx)
-	out := map[string]map[string]string{}
-	for _, a := range held {
-		for _, name := range a.Nodes {
-			if out[a.CenterID] == nil {
-				out[a.CenterID] = map[string]string{}
-			}
-			out[a.CenterID][name] = a.ID
-		}
-	}
-	return out, err
-}
-
 // OpenFor returns the allocations made for a reservation that have not ended.
 func (s *Service) OpenFor(ctx context.Context, reservation string) (out []*Allocation, err error) {
 	err = s.db.View(ctx, func(tx *db.Tx) (err error) {

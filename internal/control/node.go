@@ -523,3 +523,18 @@ func (s *Service) carryOn(ctx context.Context, tx *db.Tx, o *Operation, due bool
 	o.end(tx.Now, Succeeded, "reclaimed; it takes work again")
 	return true, nil
 }
+
+// NodesTx returns by center and node which allocation holds it: see jobs.Allocations.
+func (s *Service) NodesTx(ctx context.Context, tx *db.Tx) (map[string]map[string]string, error) {
+	held, err := s.HeldTx(ctx, tx)
+	out := map[string]map[string]string{}
+	for _, a := range held {
+		for _, name := range a.Nodes {
+			if out[a.CenterID] == nil {
+				out[a.CenterID] = map[string]string{}
+			}
+			out[a.CenterID][name] = a.ID
+		}
+	}
+	return out, err
+}
