@@ -41,7 +41,7 @@ func TestRedeemNewest(t *testing.T) {
 	cmd := poolExecCommand(c)
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetArgs([]string{"--passes", file})
-	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--passes needs --into") {
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--passes and --local need --into") {
 		t.Errorf("without a folder: %v", err)
 	}
 }
