@@ -262,8 +262,10 @@ func (s *Service) broken(ctx context.Context, r *Report) {
 	}
 }
 
-// liveAt selects what has a place at a node, or moves there.
-const liveAt = `WHERE state IN (2, 3) AND (node_id = $1 OR to_node = $1) ORDER BY slice_id`
+// liveAt selects what has a place at a node, or moves there: by two indexes, which SQLite
+// does not use for either of two conditions.
+const liveAt = `WHERE slice_id IN (SELECT slice_id FROM pool_slices WHERE state IN (2, 3) AND node_id = $1
+	UNION SELECT slice_id FROM pool_slices WHERE state IN (2, 3) AND to_node = $1) ORDER BY slice_id`
 
 // wantedTx returns what should run at a node, and what of the running should not.
 func (s *Service) wantedTx(ctx context.Context, tx *db.Tx, node string, running []string) (w pool.Wanted, err error) {
