@@ -111,8 +111,10 @@ func (d *Driver) sharesRefused(c *clients, a *adapterv1.Attempt) error {
 		return forNow{refused("center " + d.center + " gives runs no shares of the accelerator pool: an operator sets pool_image in its configuration")}
 	case len(a.Pool.Passes) == 0:
 		return forNow{refused("its shares of the accelerator pool did not come with it: " + a.Pool.Lacking)}
-	case a.Pool.Local && (d.cfg.PoolFolder == "" || a.Node == ""):
+	case a.Pool.Local && d.cfg.PoolFolder == "":
 		return forNow{refused("center " + d.center + " gives runs no shares of the pool node on their machine: an operator sets pool_folder in its configuration")}
+	case a.Pool.Local && a.Node == "":
+		return forNow{refused("it does not say on which machine its shares of the accelerator pool are")}
 	}
 	v, err := c.work.Discovery().ServerVersion()
 	if err != nil {

@@ -134,7 +134,7 @@ func TestSharesOfItsMachine(t *testing.T) {
 		n, s := w.nodes[named.Name], w.nodes[strange.Name]
 		return n != nil && s != nil && n.Host == "11111111-2222-4333-8444-555555555555" && s.Host == ""
 	})
-	if no := r.apply(local("nowhere", "")); len(no) != 1 || !no[0].Later || !strings.Contains(no[0].Reason, "pool_folder") {
+	if no := r.apply(local("nowhere", "")); len(no) != 1 || !no[0].Later || !strings.Contains(no[0].Reason, "on which machine") {
 		t.Errorf("without a node: %v", no)
 	}
 	if no := r.apply(local("runs", named.Name)); len(no) > 0 {

@@ -38,8 +38,10 @@ func (d *Driver) sharesRefused(a *adapterv1.Attempt) string {
 		return "center " + d.center + " gives runs no shares of the accelerator pool: an operator sets pool_program in its configuration"
 	case len(a.Pool.Passes) == 0:
 		return "its shares of the accelerator pool did not come with it: " + a.Pool.Lacking
-	case a.Pool.Local && (d.cfg.PoolFolder == "" || a.Node == ""):
+	case a.Pool.Local && d.cfg.PoolFolder == "":
 		return "center " + d.center + " gives runs no shares of the pool node on their machine: an operator sets pool_folder in its configuration"
+	case a.Pool.Local && a.Node == "":
+		return "it does not say on which machine its shares of the accelerator pool are"
 	}
 	return ""
 }

@@ -10,12 +10,9 @@ import (
 
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
-	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 
-	"yunhe.dev/yunhe/adapters/kubernetes"
 	"yunhe.dev/yunhe/internal/app/apptest"
 	"yunhe.dev/yunhe/internal/pool"
-	"yunhe.dev/yunhe/sdk/adapter"
 )
 
 // TestLocalAtKubernetes: runs of jobs at a center of Kubernetes have shares of the pool's
@@ -27,17 +24,8 @@ import (
 func TestLocalAtKubernetes(t *testing.T) {
 	w := poolBench(t)
 	a := w.app
-	kubeconfig, err := os.ReadFile(w.cluster.Kubeconfig)
-	must(t, err)
-	connect(t, a, kubernetes.Name, "k8s", kubernetes.Config{Kubeconfig: string(kubeconfig), Images: map[string]string{"system": systemImage}, ImagePullPolicy: "Never", PoolImage: poolImage,
-		PoolFolder: filepath.Join(w.node, pool.SharedFolder), KeepNetworkOpen: true, Declared: adapter.Declared{Prices: map[string]int64{"small": 100}}})
-	await(t, a, "k8s", registryv1.CenterStatus_CENTER_STATUS_AVAILABLE)
-	var files []*jobsv1.File
-	for _, name := range []string{"opencl", "cuda", "libcuda.so.1"} {
-		text, err := os.ReadFile(filepath.Join(w.programs, name))
-		must(t, err)
-		files = append(files, &jobsv1.File{Path: name, Content: text, Executable: true})
-	}
+	w.kubernetes(filepath.Join(w.node, pool.SharedFolder))
+	files := w.files("opencl", "cuda", "libcuda.so.1")
 	job := func(name, command string, p *jobsv1.PoolShares) string {
 		t.Helper()
 		p.GroupId, p.Local = "team", true
@@ -55,58 +43,35 @@ func TestLocalAtKubernetes(t *testing.T) {
 		}
 		return readLog(t, a, id, 0)
 	}
-	live := func(id string) (list []*poolv1.Slice) {
-		t.Helper()
-		res, err := a.Admin.Pool.ListSlices(t.Context(), &poolv1.ListSlicesRequest{})
-		must(t, err)
-		for _, x := range res.Slices {
-			if x.JobId == id {
-				list = append(list, x)
-			}
-		}
-		return list
+	of := func(id string) func(x *poolv1.Slice) bool {
+		return func(x *poolv1.Slice) bool { return x.JobId == id }
 	}
 
-	native := exec.CommandContext(t.Context(), filepath.Join(w.programs, "opencl"), "add", "3")
-	native.Env = append(os.Environ(), "OCL_ICD_VENDORS="+w.vendors)
-	sum, err := native.Output()
-	must(t, err)
 	opencl := job("opencl", "YUNHE_POOL_TRANSPORT=ring ./opencl add 3; grep -o ADDRESS=[a-z]*: $YUNHE_POOL_FILE", &jobsv1.PoolShares{ComputePercent: 37, MemoryMib: 64})
-	if got, want := printed(opencl), string(sum)+"ADDRESS=unix:\n"; got != want {
+	if got, want := printed(opencl), w.native("add", "3")+"ADDRESS=unix:\n"; got != want {
 		t.Errorf("of OpenCL it printed %q, want %q", got, want)
 	}
 	cuda := job("cuda", "./cuda linked cards 1000 && ./cuda proc env && ./cuda dlsym add 5", two())
 	if got := printed(cuda); !strings.Contains(got, ", then 101\n") || strings.Count(got, "has 37 MiB, 36 of 37 free, then it uses 10, 6, 11\n") != 2 || !strings.HasSuffix(got, "filled 37, error 2\nagain 0 2\nsum 327680\n") {
 		t.Errorf("of CUDA: %s", got)
 	}
-	apptest.Until(t, "the slices end with their runs", func() bool { return len(live(opencl))+len(live(cuda)) == 0 })
+	apptest.Until(t, "the slices end with their runs", func() bool { return len(w.live(of(opencl)))+len(w.live(of(cuda))) == 0 })
 
-	holds := func(id string) {
-		t.Helper()
-		apptest.Until(t, "it holds a card's memory", func() bool {
-			for _, x := range live(id) {
-				if x.MemoryUsedBytes == 37<<20 {
-					return true
-				}
-			}
-			return false
-		})
-	}
 	stopped := job("stopped", "sleep 1000 | ./cuda linked hold 37", two())
-	holds(stopped)
+	w.holds(of(stopped))
 	beside := exec.CommandContext(t.Context(), w.bin, "job", "exec", stopped, "--", "sh", "-c", "LD_LIBRARY_PATH=$PWD ./cuda linked shows")
 	beside.Env = append(os.Environ(), "YUNHE_SERVER="+a.URL(), "YUNHE_KEY="+a.Admin.Key)
 	if out, err := beside.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "0000:17:00.0 0000:65:00.0") {
 		t.Errorf("a command beside it: %v: %s", err, out)
 	}
-	_, err = a.Admin.Jobs.StopJob(t.Context(), &jobsv1.StopJobRequest{JobId: stopped})
+	_, err := a.Admin.Jobs.StopJob(t.Context(), &jobsv1.StopJobRequest{JobId: stopped})
 	must(t, err)
 	begun := time.Now()
-	apptest.Until(t, "its slices end", func() bool { return len(live(stopped)) == 0 })
+	apptest.Until(t, "its slices end", func() bool { return len(w.live(of(stopped))) == 0 })
 	t.Logf("figure: its slices had ended %s after the job was to stop", time.Since(begun).Round(10*time.Millisecond))
 	taken := job("taken", "mkfifo /tmp/f; (sleep 1000 >/tmp/f &); ./cuda linked hold 37 </tmp/f; echo ended with $?", two())
-	holds(taken)
-	_, err = a.Admin.Pool.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: live(taken)[0].SliceId})
+	w.holds(of(taken))
+	_, err = a.Admin.Pool.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: w.live(of(taken))[0].SliceId})
 	must(t, err)
 	if got := printed(taken); !strings.Contains(got, "ended with 137\n") {
 		t.Errorf("when its slice was taken back it printed %q", got)

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -92,16 +90,8 @@ func TestPodsAtKubelet(t *testing.T) {
 		_, out := api(http.MethodGet, path+"/"+name+"/log?container="+container, "application/json", nil)
 		return string(out)
 	}
-	live := func(name string) (list []*poolv1.Slice) {
-		t.Helper()
-		res, err := a.Admin.Pool.ListSlices(t.Context(), &poolv1.ListSlicesRequest{})
-		must(t, err)
-		for _, x := range res.Slices {
-			if x.Name == name {
-				list = append(list, x)
-			}
-		}
-		return list
+	of := func(name string) func(x *poolv1.Slice) bool {
+		return func(x *poolv1.Slice) bool { return x.Name == name }
 	}
 	ends := func(name, want string) string {
 		t.Helper()
@@ -109,18 +99,14 @@ func TestPodsAtKubelet(t *testing.T) {
 		if got := phase(name); got != want {
 			t.Errorf("%s has %s, want %s: %s: %s", name, got, want, logOf(name, "main"), logOf(name, "yunhe-pool-main"))
 		}
-		apptest.Until(t, "the slices of "+name+" end", func() bool { return len(live(name)) == 0 })
+		apptest.Until(t, "the slices of "+name+" end", func() bool { return len(w.live(of(name))) == 0 })
 		return logOf(name, "main")
 	}
 
-	native := exec.CommandContext(t.Context(), filepath.Join(w.programs, "opencl"), "add", "3")
-	native.Env = append(os.Environ(), "OCL_ICD_VENDORS="+w.vendors)
-	sum, err := native.Output()
-	must(t, err)
 	create(path, pod("opencl", "/programs/opencl add 3; grep -o ADDRESS=[a-z]*: $YUNHE_POOL_FILE", nil, map[string]string{"compute": "37", "memory": "64"}))
 	create(path, pod("local", "YUNHE_POOL_TRANSPORT=ring /programs/opencl add 3; grep -o ADDRESS=[a-z]*: $YUNHE_POOL_FILE", map[string]string{"local": "true"}, map[string]string{"compute": "37", "memory": "64"}))
 	for name, by := range map[string]string{"opencl": "tcp", "local": "unix"} {
-		if got, want := ends(name, "Succeeded"), string(sum)+"ADDRESS="+by+":\n"; got != want {
+		if got, want := ends(name, "Succeeded"), w.native("add", "3")+"ADDRESS="+by+":\n"; got != want {
 			t.Errorf("%s printed %q, want %q", name, got, want)
 		}
 	}
@@ -132,24 +118,16 @@ func TestPodsAtKubelet(t *testing.T) {
 	}
 	// A pod that is deleted gives back what its programs had, and a slice that is taken back ends them.
 	create(path, pod("deleted", "sleep 1000 | /programs/cuda linked hold 37", cuda, two))
-	held := func(name string) bool {
-		for _, x := range live(name) {
-			if x.MemoryUsedBytes == 37<<20 {
-				return true
-			}
-		}
-		return false
-	}
-	apptest.Until(t, "it holds a card's memory", func() bool { return held("deleted") })
+	w.holds(of("deleted"))
 	begun := time.Now()
 	if code, out := api(http.MethodDelete, path+"/deleted", "application/json", nil); code != http.StatusOK {
 		t.Fatalf("%d %s", code, out)
 	}
-	apptest.Until(t, "its slices end", func() bool { return len(live("deleted")) == 0 })
+	apptest.Until(t, "its slices end", func() bool { return len(w.live(of("deleted"))) == 0 })
 	t.Logf("figure: its slices had ended %s after the pod was to be deleted", time.Since(begun).Round(10*time.Millisecond))
 	create(path, pod("taken", "mkfifo /tmp/f; (sleep 1000 >/tmp/f &); /programs/cuda linked hold 37 </tmp/f; echo ended with $?", cuda, two))
-	apptest.Until(t, "it holds a card's memory", func() bool { return held("taken") })
-	_, err = a.Admin.Pool.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: live("taken")[0].SliceId})
+	w.holds(of("taken"))
+	_, err := a.Admin.Pool.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: w.live(of("taken"))[0].SliceId})
 	must(t, err)
 	apptest.Until(t, "its program is killed", func() bool { return strings.Contains(logOf("taken", "main"), "ended with 137") })
 }

@@ -7,10 +7,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
+	registryv1 "yunhe.dev/yunhe/gen/yunhe/registry/v1"
 
 	"yunhe.dev/yunhe/adapters/kubernetes"
 	"yunhe.dev/yunhe/internal/app"
@@ -20,6 +23,7 @@ import (
 	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pool/cards/cardstest"
 	"yunhe.dev/yunhe/internal/pools/pods"
+	"yunhe.dev/yunhe/sdk/adapter"
 )
 
 // Images that the cluster of a bench has: of Yunhe, and of a system with a shell.
@@ -114,6 +118,67 @@ func (w *bench) begin(ready string, env []string, args ...string) (said []string
 	end = func() { stop(); _ = cmd.Wait() }
 	t.Cleanup(end)
 	return said, end
+}
+
+// live are the slices that have not ended and are of one kind.
+func (w *bench) live(is func(x *poolv1.Slice) bool) []*poolv1.Slice {
+	w.t.Helper()
+	res, err := w.app.Admin.Pool.ListSlices(w.t.Context(), &poolv1.ListSlicesRequest{})
+	must(w.t, err)
+	return slices.DeleteFunc(res.Slices, func(x *poolv1.Slice) bool { return !is(x) })
+}
+
+// holds waits until a program has 37 MiB of such a slice's memory.
+func (w *bench) holds(is func(x *poolv1.Slice) bool) {
+	w.t.Helper()
+	apptest.Until(w.t, "a card's memory is held", func() bool {
+		return slices.ContainsFunc(w.live(is), func(x *poolv1.Slice) bool { return x.MemoryUsedBytes == 37<<20 })
+	})
+}
+
+// native is what the program of OpenCL prints without the pool.
+func (w *bench) native(args ...string) string {
+	w.t.Helper()
+	cmd := exec.CommandContext(w.t.Context(), filepath.Join(w.programs, "opencl"), args...)
+	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+w.vendors)
+	out, err := cmd.Output()
+	must(w.t, err)
+	return string(out)
+}
+
+// kubernetes makes the cluster a center, k8s, of which jobs use the pool.
+func (w *bench) kubernetes(folder string) {
+	w.t.Helper()
+	kubeconfig, err := os.ReadFile(w.cluster.Kubeconfig)
+	must(w.t, err)
+	connect(w.t, w.app, kubernetes.Name, "k8s", kubernetes.Config{Kubeconfig: string(kubeconfig), Images: map[string]string{"system": systemImage}, ImagePullPolicy: "Never", PoolImage: poolImage,
+		PoolFolder: folder, KeepNetworkOpen: true, Declared: adapter.Declared{Prices: map[string]int64{"small": 100}}})
+	await(w.t, w.app, "k8s", registryv1.CenterStatus_CENTER_STATUS_AVAILABLE)
+}
+
+// files are some of the bench's programs, as a job brings them.
+func (w *bench) files(names ...string) (files []*jobsv1.File) {
+	w.t.Helper()
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(w.programs, name))
+		must(w.t, err)
+		files = append(files, &jobsv1.File{Path: name, Content: text, Executable: true})
+	}
+	return files
+}
+
+// onlyPoCL is a folder that shows the loader of OpenCL PoCL and nothing else.
+func onlyPoCL(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	text, err := os.ReadFile("/etc/OpenCL/vendors/pocl.icd")
+	if err != nil {
+		t.Skipf("SKIPPED: no PoCL (pocl-opencl-icd): %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pocl.icd"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func must(t *testing.T, err error) {

@@ -145,20 +145,24 @@ func (s *Service) spotsTx(ctx context.Context, tx *db.Tx) (*spots, error) {
 	return out, err
 }
 
-// localRooms is where runs could have shares of a pool node on their own machine.
-type localRooms struct {
-	spots *spots
-	room  func(w pool.Shares, nodes []string) (now, ever []string, err error)
-	of    map[localWish]rooms
+// lending is where runs could have shares of a pool node on their own machine, and of which
+// nodes: now, and now or later.
+type lending struct {
+	*spots
+	room func(w pool.Shares, nodes []string) (now, ever []string, err error)
 }
 
-// readLocal reads that.
-func (s *Service) readLocal(ctx context.Context, tx *db.Tx) (x localRooms, err error) {
+func (s *Service) lendingTx(ctx context.Context, tx *db.Tx) (x lending, err error) {
 	if x.spots, err = s.spotsTx(ctx, tx); err == nil {
 		x.room, err = s.pool.LocalTx(ctx, tx)
 	}
-	x.of = map[localWish]rooms{}
 	return x, err
+}
+
+// localRooms is what is read once while work is told where it cannot go.
+type localRooms struct {
+	lending
+	found map[localWish]rooms
 }
 
 // rooms are centers that are not for a run: at none of whose nodes it could have its
@@ -175,7 +179,7 @@ func (s *Service) keepLocal(ctx context.Context, tx *db.Tx, r *record, it *sched
 		}
 		it.Anew = true
 		w := r.wish(int64(n), r.spec.Tasks[n].ResourceSpecId, wants)
-		found, known := local.of[w]
+		found, known := local.found[w]
 		if !known {
 			if found, failed = s.notLocal(ctx, tx, w, wants, local); failed != nil {
 				return nil
@@ -190,16 +194,17 @@ func (s *Service) keepLocal(ctx context.Context, tx *db.Tx, r *record, it *sched
 }
 
 func (s *Service) notLocal(ctx context.Context, tx *db.Tx, w localWish, amounts map[string]int64, local *localRooms) (rooms, error) {
-	if local.of == nil {
+	if local.found == nil {
 		var err error
-		if *local, err = s.readLocal(ctx, tx); err != nil {
+		if local.lending, err = s.lendingTx(ctx, tx); err != nil {
 			return rooms{}, err
 		}
+		local.found = map[localWish]rooms{}
 	}
 	x := rooms{map[string]string{}, map[string]string{}}
 	free := false
-	for center := range local.spots.at {
-		now, ever, err := local.room(w.shares, nodesOf(local.spots.of(center, w, amounts)))
+	for center := range local.at {
+		now, ever, err := local.room(w.shares, nodesOf(local.of(center, w, amounts)))
 		switch {
 		case err != nil:
 			return rooms{}, err
@@ -213,13 +218,13 @@ func (s *Service) notLocal(ctx context.Context, tx *db.Tx, w localWish, amounts 
 	if !free {
 		x.busy = x.never
 	}
-	local.of[w] = x
+	local.found[w] = x
 	return x, nil
 }
 
 // nearby is what is read once while runs are lent their shares.
 type nearby struct {
-	local localRooms
+	lending
 	found map[wishAt]nodesFor
 	used  map[string]map[string]core.Quantities // by center and machine: what runs have there
 }
@@ -256,21 +261,21 @@ func (s *Service) homeOf(ctx context.Context, near *nearby, r *record, a *attemp
 	key := r.wishAt(a)
 	list := []spot(nil)
 	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
-		if near.local.spots == nil {
-			if near.local, err = s.readLocal(ctx, tx); err != nil {
+		if near.found == nil {
+			if near.lending, err = s.lendingTx(ctx, tx); err != nil {
 				return err
 			}
 			near.found = map[wishAt]nodesFor{}
 		}
-		list = near.local.spots.of(a.center, key.wish, a.resources)
+		list = near.of(a.center, key.wish, a.resources)
 		if _, known := near.found[key]; !known {
 			var x nodesFor
-			if x.now, x.ever, err = near.local.room(w, nodesOf(list)); err != nil {
+			if x.now, x.ever, err = near.room(w, nodesOf(list)); err != nil {
 				return err
 			}
 			near.found[key] = x
 		}
-		if near.used[a.center] == nil && near.local.spots.many[a.center] && a.node == "" && len(list) > 1 {
+		if near.used[a.center] == nil && near.many[a.center] && a.node == "" && len(list) > 1 {
 			err = near.read(ctx, tx, a.center)
 		}
 		return err
@@ -337,10 +342,10 @@ func (near *nearby) has(a *attempt, machine string) {
 // settle has a run whose slices have a place go to that machine of its center, if that has
 // many, and stay there; false: it tells of none. It is stored before the center is told.
 func (s *Service) settle(ctx context.Context, near *nearby, a *attempt, m *adapterv1.Attempt) (bool, error) {
-	if !near.local.spots.many[a.center] {
+	if !near.many[a.center] {
 		return true, nil
 	}
-	list := near.local.spots.at[a.center]
+	list := near.at[a.center]
 	i := slices.IndexFunc(list, func(p spot) bool { return p.node == m.Pool.Passes[0].NodeId })
 	if i < 0 || a.node != "" && list[i].machine.Name != a.node {
 		return false, nil

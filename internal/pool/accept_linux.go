@@ -56,10 +56,11 @@ func (n *Node) accept(l net.Listener) {
 			_ = t.SetKeepAliveConfig(missed) // else the system's own patience does
 		}
 		n.greeting.Add(1)
+		shown := sync.OnceFunc(func() { <-places })
 		known := sync.OnceFunc(func() {
 			n.greeting.Add(-1)
-			<-places
+			shown()
 		})
-		n.work.Go(func() { n.serve(conn, known) })
+		n.work.Go(func() { n.serve(conn, shown, known) })
 	}
 }

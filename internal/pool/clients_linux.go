@@ -19,7 +19,7 @@ import (
 )
 
 // control answers requests. A task that was asked for ends with the connection.
-func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, known func()) {
+func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, shown, known func()) {
 	talk := conn
 	if sealed {
 		err := accept(conn, true)
@@ -43,6 +43,7 @@ func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, known func(
 		_ = out.Encode(reply{Error: err.Error(), Kind: kindName(err)}) // it goes away anyhow
 		return
 	}
+	shown()
 	who.local = network == "unix" && beside(conn)
 	impatient(conn, missed.Idle+time.Duration(missed.Count)*missed.Interval) // it may not have had the last answer
 	_ = conn.SetReadDeadline(time.Time{})

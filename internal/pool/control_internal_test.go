@@ -85,7 +85,7 @@ func FuzzControl(f *testing.F) {
 		challenge := bytes.Repeat([]byte{7}, wire.ChallengeSize)
 		go func() {
 			defer close(done)
-			n.control(theirs, challenge, false, func() {})
+			n.control(theirs, challenge, false, func() {}, func() {})
 			_ = theirs.Close()
 		}()
 		go func() {

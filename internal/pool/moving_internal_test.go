@@ -178,7 +178,7 @@ func TestDoesNotArrive(t *testing.T) {
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			n.control(conn, make([]byte, wire.ChallengeSize), false, func() {})
+			n.control(conn, make([]byte, wire.ChallengeSize), false, func() {}, func() {})
 		}()
 		in := bufio.NewReader(client)
 		for _, q := range []request{{Op: "hello"}, {Op: "adopt", Adopt: &adoption{Version: wire.MoveVersion, Task: k.show(), Token: hex.EncodeToString(k.token)}}} {

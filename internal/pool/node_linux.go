@@ -418,9 +418,10 @@ func (n *Node) sorted() []*task {
 	return out
 }
 
-// serve answers a connection, or hands it to a worker. known is called once who it is has
-// shown itself, and more often.
-func (n *Node) serve(conn net.Conn, known func()) {
+// serve answers a connection, or hands it to a worker. shown is called once who it is has
+// shown who it is, and known once what it has is known, too, if only by its end; both may
+// be called again.
+func (n *Node) serve(conn net.Conn, shown, known func()) {
 	defer known()
 	defer conn.Close()
 	who := connected(conn)
@@ -461,7 +462,7 @@ func (n *Node) serve(conn net.Conn, known func()) {
 	case wire.LaneGreeting:
 		n.lane(conn, challenge, sealed, known)
 	case wire.ControlHello:
-		n.control(conn, challenge, sealed, known)
+		n.control(conn, challenge, sealed, shown, known)
 	case wire.CUDAGreeting:
 		if !sealed {
 			n.cuda(conn, challenge, who, known)

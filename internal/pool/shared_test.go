@@ -52,10 +52,17 @@ func TestSharedSocket(t *testing.T) {
 
 // Who opens connections without end, and says nothing, does not take all of the node's
 // files: those beyond a number wait, others' addresses are not touched, and all are let in
-// when it has gone.
+// when it has gone. Who has shown who it is may stay, however many there are.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	n := start(t, pool.NodeConfig{})
+	for range 1100 {
+		c, err := pool.Dial(t.Context(), n.tcp, "a", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
 	var open []net.Conn
 	defer func() {
 		for _, c := range open {

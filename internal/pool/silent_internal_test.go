@@ -79,7 +79,7 @@ func TestSilentClient(t *testing.T) {
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			n.control(conn, make([]byte, wire.ChallengeSize), false, func() {})
+			n.control(conn, make([]byte, wire.ChallengeSize), false, func() {}, func() {})
 		}()
 		if _, err := io.WriteString(client, `{"op":"hello"}`+"\n"); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -170,6 +171,44 @@ func TestManyWait(t *testing.T) {
 		release("a")
 		if n := strings.Count(w.lent(), "n1/d0=60"); n != 1 {
 			t.Errorf("lent is %s", w.lent())
+		}
+	})
+}
+
+// Processes that lend at the same time, and take back, lend nothing twice, and none of
+// them is told that it was in another's way.
+func TestLendAtOnce(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		for i := range 4 {
+			w.node(fmt.Sprintf("n%d", i), "A", "A")
+		}
+		all := []*pools.Service{w.Service, w.another()}
+		var work sync.WaitGroup
+		for i := range 16 {
+			work.Go(func() {
+				s := all[i%2]
+				for range 10 {
+					x, err := s.Request(w.ann, pools.Request{Compute: 60, Memory: 10, Fixed: true})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if _, err := s.Release(w.ann, x.ID); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		work.Wait()
+		if want := "n0/d0=0 n0/d1=0 n1/d0=0 n1/d1=0 n2/d0=0 n2/d1=0 n3/d0=0 n3/d1=0"; w.lent() != want {
+			t.Errorf("at last lent is %s", w.lent())
+		}
+		for i, s := range all {
+			if how, err := s.CopyDiffers(t.Context()); err != nil || how != "" {
+				t.Errorf("process %d knows %s (%v)", i, how, err)
+			}
 		}
 	})
 }

@@ -19,10 +19,10 @@ import (
 
 // machine is a node that says which machine it is on, and runs nothing.
 type machine struct {
-	t      testing.TB
-	client poolv1connect.PoolServiceClient
+	t testing.TB
 
 	mu     sync.Mutex // guards what follows
+	client poolv1connect.PoolServiceClient
 	report *poolv1.ReportNodeRequest
 	boots  int
 }

@@ -49,7 +49,6 @@ func (d *fakeCluster) Watch(ctx context.Context, _ *adapterv1.WatchRequest, out 
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):
-				d.machines.Delete("nothing")
 				if m, ok := d.machines.Get("m1"); ok {
 					d.machines.Set("m1", m)
 				}
@@ -259,16 +258,18 @@ func TestJobsMachinesWait(t *testing.T) {
 // Where a center has many machines, a run whose shares are local goes to one that has a
 // node of the pool, whose shares it is lent: one that has room for it, if there is; the one
 // that it names, if it does; none that takes no work, or of which nobody can tell which
-// node is on it. It says where it is to run before it does, and does not wait at a node
-// while another one has room.
+// node is on it. It says where it is to run before it does, also when the platform is
+// started anew, and does not wait at a node while another one has room.
 func TestJobsMachines(t *testing.T) {
 	t.Parallel()
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {
 		_, err := a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
 		must(t, err)
 		var two *machine
+		var machines []*machine
 		for id, models := range map[string][]string{"one": {"A"}, "two": {"A", "B"}, "four": {"D"}, "five": {"E"}, "six": {"E"}, "seven": {"F"}} {
 			m := newMachine(t, a, id, models...)
+			machines = append(machines, m)
 			switch id {
 			case "two":
 				two = m
@@ -351,6 +352,14 @@ func TestJobsMachines(t *testing.T) {
 		second := at(a.Admin.Submit(t, job("second", &jobsv1.PoolShares{ComputePercent: 50}, "")), "m2", "two")
 		// But one that names it waits there, which is the cluster's business.
 		at(a.Admin.Submit(t, job("named", &jobsv1.PoolShares{ComputePercent: 50}, "m1")), "m1", "one")
+		for _, m := range machines { // they say nothing meanwhile
+			m.mu.Lock()
+		}
+		a.Restart() // where they go is stored
+		for _, m := range machines {
+			m.client = apptest.NewClient(a.URL(), "").Pool
+			m.mu.Unlock()
+		}
 		d.has("m2", "two.1", 8000, adapterv1.NodeState_NODE_STATE_DRAINED)
 		drained := a.Admin.Submit(t, job("drained", &jobsv1.PoolShares{ComputePercent: 10, Model: "B"}, ""))
 		excluded(drained)

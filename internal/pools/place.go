@@ -67,7 +67,10 @@ func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base P
 			continue
 		}
 		// Of nodes that are alike in all that is looked at the first would be chosen.
-		key = key[:0]
+		key = append(key[:0], 0)
+		if p.Local == LocalFirst && n.Host == s.Host {
+			key[0] = 1
+		}
 		var open []*Device
 		for _, d := range n.Devices {
 			if !taking(n, d) || !s.fits(g, n, d) || closed[[2]string{n.ID, d.ID}] || s.Physical && d.Used > 0 || s.Memory > d.Memory || n.lentAs(d) != nil {
@@ -77,9 +80,6 @@ func choose(s *Slice, g *Group, nodes []*Node, closed map[[2]string]bool, base P
 			for _, k := range []int64{d.ComputeLimit, d.ComputeLent, d.MemoryLimit, d.MemoryLent} {
 				key = binary.AppendVarint(key, k)
 			}
-		}
-		if key = append(key, n.Host...); p.Local != LocalFirst || n.Host != s.Host {
-			key = key[:len(key)-len(n.Host)]
 		}
 		if len(open) == 0 || seen[string(key)] {
 			continue

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"yunhe.dev/yunhe/internal/core"
@@ -77,28 +76,22 @@ func (s *Service) HostsTx(ctx context.Context, tx *db.Tx) (all []string, at map[
 	if err != nil {
 		return nil, nil, err
 	}
-	out := map[string]string{}
+	of := map[string][]*Node{}
 	for _, n := range nodes {
-		all = append(all, n.ID)
-	}
-	for _, online := range []bool{true, false} {
-		of := map[string][]string{}
-		for _, n := range nodes {
-			if n.Online == online && n.Host != "" {
-				of[n.Host] = append(of[n.Host], n.ID)
-			}
-		}
-		for host, ids := range of {
-			if _, known := out[host]; known {
-				continue
-			}
-			if out[host] = ids[0]; len(ids) > 1 {
-				out[host] = ""
-			}
+		if all = append(all, n.ID); n.Host != "" {
+			of[n.Host] = append(of[n.Host], n)
 		}
 	}
-	maps.DeleteFunc(out, func(_, id string) bool { return id == "" })
-	return all, out, nil
+	at = map[string]string{}
+	for host, list := range of {
+		if online := slices.DeleteFunc(slices.Clone(list), func(n *Node) bool { return !n.Online }); len(online) > 0 {
+			list = online
+		}
+		if len(list) == 1 {
+			at[host] = list[0].ID
+		}
+	}
+	return all, at, nil
 }
 
 // LocalTx returns what says of runs that are local of which of some nodes they could have
