@@ -20,6 +20,7 @@ import (
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/network"
+	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/scheduler"
 	"yunhe.dev/yunhe/internal/scheduler/place"
 )
@@ -50,12 +51,19 @@ func (s *Service) Waiting(ctx context.Context, since int64, known func(id string
 	if err != nil {
 		return nil, err
 	}
-	if len(ids) == 0 && !slices.ContainsFunc(rs, func(r *record) bool { return !r.plain() }) {
+	if len(ids) == 0 && s.crowd.empty() && !slices.ContainsFunc(rs, func(r *record) bool { return !r.plain() }) {
 		return s.items(ctx, nil, rs)
 	}
 	var items []scheduler.Item
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		read, err := loadJobs(ctx, tx, ids)
+		more, err := s.uncrowd(ctx, tx)
+		if err != nil {
+			return err
+		}
+		more = slices.DeleteFunc(more, func(id string) bool {
+			return slices.Contains(ids, id) || slices.ContainsFunc(rs, func(r *record) bool { return r.id == id })
+		})
+		read, err := loadJobs(ctx, tx, append(slices.Clip(ids), more...))
 		if err != nil {
 			return err
 		}
@@ -71,17 +79,18 @@ func (s *Service) items(ctx context.Context, tx *db.Tx, rs []*record) ([]schedul
 	// The order the queue keeps, so that it need not sort.
 	slices.SortFunc(rs, func(a, b *record) int { return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.id, b.id)) })
 	items := make([]scheduler.Item, 0, len(rs))
-	local := &localRooms{}
+	b := &reading{}
 	for _, r := range rs {
 		if r.unplaced == 0 || r.pauseAsked {
 			continue // one of again that waits no more
 		}
-		it, err := s.item(ctx, tx, r, local)
+		it, err := s.item(ctx, tx, r, b)
 		if err != nil {
 			return nil, err
 		}
 		items = append(items, it)
 	}
+	s.crowd.stand(rs, b.crowd)
 	return items, nil
 }
 
@@ -132,9 +141,16 @@ func (s *Service) SchedulingTimes(ctx context.Context, since time.Time, limit in
 	return out, err
 }
 
-// item describes what of a job waits, for the scheduler; local is for all that the
-// transaction describes.
-func (s *Service) item(ctx context.Context, tx *db.Tx, r *record, local *localRooms) (scheduler.Item, error) {
+// reading is what is read once for all that a transaction describes.
+type reading struct {
+	local   localRooms
+	without map[adapterv1.Feature]map[string]string // centers, with why they are not for what needs it
+	asked   *pool.Asked
+	crowd   []crowded
+}
+
+// item describes what of a job waits, for the scheduler.
+func (s *Service) item(ctx context.Context, tx *db.Tx, r *record, b *reading) (scheduler.Item, error) {
 	var as []*attempt
 	if r.touched() {
 		var err error
@@ -143,10 +159,10 @@ func (s *Service) item(ctx context.Context, tx *db.Tx, r *record, local *localRo
 		}
 	}
 	it := itemOf(r, as)
-	if err := s.keepFromPoolless(ctx, tx, r.spec, &it); err != nil {
+	if err := s.keepFromPoolless(ctx, tx, r.spec, &it, b); err != nil {
 		return it, err
 	}
-	if err := s.keepLocal(ctx, tx, r, &it, local); err != nil {
+	if err := s.keepLocal(ctx, tx, r, &it, &b.local); err != nil {
 		return it, err
 	}
 	if id := r.spec.ReservationId; id != "" && s.reserved != nil {
@@ -157,6 +173,9 @@ func (s *Service) item(ctx context.Context, tx *db.Tx, r *record, local *localRo
 		if !over { // else it is placed as any other
 			it.AllocationID = id
 		}
+	}
+	if err := s.waitForPool(ctx, tx, r, &it, b); err != nil {
+		return it, err
 	}
 	if r.spec.NearJob == "" {
 		return it, nil
@@ -473,6 +492,9 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 		for center, list := range sends {
 			s.ad.Send(center, list)
 		}
+		if slices.ContainsFunc(as, func(a *attempt) bool { return a.pooled }) {
+			s.wakeLend()
+		}
 		s.fresh.drop(order)
 	})
 	return taken, nil
@@ -663,7 +685,7 @@ func (s *Service) Explained(ctx context.Context, jobID string) (*scheduler.Expla
 			return a.Task < b.Task || a.Task == b.Task && a.Replica < b.Replica
 		})
 		if r.unplaced > 0 {
-			it, err := s.item(ctx, tx, r, &localRooms{})
+			it, err := s.item(ctx, tx, r, &reading{})
 			if err != nil {
 				return err
 			}

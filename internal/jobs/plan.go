@@ -29,7 +29,7 @@ func (s *Service) planned(ctx context.Context, spec *jobsv1.JobSpec) (*record, s
 	r.waitingSince = r.created
 	var it scheduler.Item
 	err = s.db.View(ctx, func(tx *db.Tx) error {
-		it, err = s.item(ctx, tx, r, &localRooms{})
+		it, err = s.item(ctx, tx, r, &reading{})
 		return err
 	})
 	return r, it, err

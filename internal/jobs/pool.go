@@ -31,13 +31,23 @@ type Pool interface {
 	// LocalTx returns what says of runs that are local of which of some nodes they could
 	// have their shares: now, and now or later.
 	LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, nodes []string) (now, ever []string, err error), error)
+	// AskedTx returns what replicas that wait to be placed have asked for.
+	AskedTx(ctx context.Context, tx *db.Tx) (pool.Asked, error)
+	// Ask has replicas that are to be placed ask for their shares, those that have not, in
+	// their order, and returns what those wait for that have none yet, by their wishes, and
+	// why others may not ask now.
+	Ask(ctx context.Context, all []pool.Shares) (waits, not map[string]string, err error)
+	// Keep says that replicas still wait, by their wishes: the pool forgets what nobody
+	// waits for.
+	Keep(ctx context.Context, wishes []string) error
 	// Lend returns passes to a run's shares, or what they wait for: "" if it has
 	// begun. It is called until then, and never gives a run two. One that is local has
 	// them of its home; [pool.ErrNoNode]: it has none, and no shares with a place.
 	Lend(ctx context.Context, w pool.Shares, home pool.Home) (passes []pool.Pass, waits string, err error)
-	// Placed returns the runs whose shares have a place and have not begun.
+	// Placed returns the runs whose shares have a place and have not begun, and such
+	// wishes.
 	Placed(ctx context.Context) (map[string]bool, error)
-	// RunEndedTx takes them back.
+	// RunEndedTx takes the shares of a run back, or of a wish.
 	RunEndedTx(ctx context.Context, tx *db.Tx, id string) error
 }
 
@@ -116,7 +126,7 @@ func (s *Service) checkPool(ctx context.Context, c *core.Check, prefix string, j
 
 // keepFromPoolless keeps tasks that want shares of the accelerator pool from centers
 // whose runs cannot have any.
-func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.JobSpec, it *scheduler.Item) error {
+func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.JobSpec, it *scheduler.Item, b *reading) error {
 	for _, x := range []struct {
 		feature adapterv1.Feature
 		wants   func(t *jobsv1.Task) bool
@@ -129,13 +139,20 @@ func (s *Service) keepFromPoolless(ctx context.Context, tx *db.Tx, j *jobsv1.Job
 		if !slices.ContainsFunc(j.Tasks, x.wants) {
 			continue
 		}
-		without, err := s.ad.WithoutTx(ctx, tx, x.feature)
-		if err != nil {
-			return err
-		}
-		not := map[string]string{}
-		for _, c := range without {
-			not[c] = x.why
+		not, known := b.without[x.feature]
+		if !known {
+			without, err := s.ad.WithoutTx(ctx, tx, x.feature)
+			if err != nil {
+				return err
+			}
+			not = map[string]string{}
+			for _, c := range without {
+				not[c] = x.why
+			}
+			if b.without == nil {
+				b.without = map[adapterv1.Feature]map[string]string{}
+			}
+			b.without[x.feature] = not
 		}
 		exclude(it, func(n int, _ place.Amounts) map[string]string {
 			if x.wants(j.Tasks[n]) {
@@ -186,7 +203,7 @@ const (
 func (s *Service) Lend(ctx context.Context) error {
 	tick := time.NewTicker(lendEvery)
 	defer tick.Stop()
-	last := lent{asked: map[string]time.Time{}, sent: map[string]time.Time{}, none: map[string]time.Time{}}
+	last := &lent{asked: map[string]time.Time{}, sent: map[string]time.Time{}, none: map[string]time.Time{}, woken: map[string]bool{}}
 	for {
 		core.Round(ctx, lendEvery)
 		if err := s.lendRound(ctx, last); err != nil && ctx.Err() == nil {
@@ -197,17 +214,38 @@ func (s *Service) Lend(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-s.lendSoon:
 		}
 	}
 }
 
-// lent is when the pool was last asked for runs, when they were sent, and since when no
-// node lends what they are to have on their machine.
-type lent struct{ asked, sent, none map[string]time.Time }
+// wakeLend has Lend look at once, if it is in this process.
+func (s *Service) wakeLend() {
+	select {
+	case s.lendSoon <- struct{}{}:
+	default:
+	}
+}
 
-func (s *Service) lendRound(ctx context.Context, last lent) error {
+// lent is when the pool was last asked for runs, when they were sent, and since when no
+// node lends what they are to have on their machine; which jobs were looked at again for
+// a wish, and when was last said that they wait.
+type lent struct {
+	asked, sent, none map[string]time.Time
+	woken             map[string]bool
+	kept              time.Time
+}
+
+func (s *Service) lendRound(ctx context.Context, last *lent) error {
+	placed, err := s.pool.Placed(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.tend(ctx, last, placed); err != nil {
+		return err
+	}
 	var as []*attempt
-	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
 		as, err = queryAttempts(ctx, tx, `pooled AND ended_at = 0 AND started_at = 0 ORDER BY attempt_id`)
 		return err
 	})
@@ -223,10 +261,6 @@ func (s *Service) lendRound(ctx context.Context, last lent) error {
 	}
 	if len(as) == 0 {
 		return nil
-	}
-	placed, err := s.pool.Placed(ctx)
-	if err != nil {
-		return err
 	}
 	now, records := s.db.Now(), map[string]*record{}
 	as = slices.DeleteFunc(as, func(a *attempt) bool {
@@ -304,7 +338,9 @@ func (s *Service) lend(ctx context.Context, r *record, a *attempt, m *adapterv1.
 			return false, err
 		}
 	}
-	w.Run, w.Replica, w.Number = a.id, int32(a.replica), int32(a.number)
+	if w.Run, w.Replica, w.Number = a.id, int32(a.replica), int32(a.number); !w.Local {
+		w.Wish = wishOf(a.job, int(a.task), int(a.replica))
+	}
 	passes, waits, err := s.pool.Lend(ctx, w, home)
 	lends := !errors.Is(err, pool.ErrNoNode) // else it is being started, or lends no more
 	if !lends {

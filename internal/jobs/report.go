@@ -295,6 +295,7 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 			Project: r.spec.Labels[scheduler.ProjectLabel]})
 	}
 	if a.pooled && b.s.pool != nil {
+		b.tx.AfterCommit(b.s.wakeLend) // others have its shares
 		if err := b.s.pool.RunEndedTx(ctx, b.tx, a.id); err != nil {
 			return err
 		}

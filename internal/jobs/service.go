@@ -56,6 +56,9 @@ type Service struct {
 
 	gather *gatherer
 	fresh  fresh
+	crowd  crowd
+	// lendSoon says that there is something for Lend.
+	lendSoon chan struct{}
 
 	stand *standing.Service
 
@@ -76,7 +79,7 @@ func New(ctx context.Context, d *db.DB, b *bus.Bus, ids *identity.Service, reg *
 		return nil, err
 	}
 	s := &Service{db: d, bus: b, ids: ids, reg: reg, ad: ad, sched: sched, meter: meter, stand: stand, logs: logs, log: log.With("component", "jobs"),
-		hub: newHub(), key: key, issued: map[string]time.Time{}, issuedLimit: minIssued, gangs: map[string]gang{}}
+		hub: newHub(), key: key, issued: map[string]time.Time{}, issuedLimit: minIssued, gangs: map[string]gang{}, lendSoon: make(chan struct{}, 1)}
 	s.gather = newGatherer(s.storeSubmissions)
 	return s, nil
 }

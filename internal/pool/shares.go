@@ -15,7 +15,9 @@ import (
 
 // Shares are what a run of a job wants of a platform's pool.
 type Shares struct {
-	Run                     string // names it for ever
+	Run                     string // names it for ever; "": it has no place yet
+	Wish                    string // names a replica that waits to be placed, and its run until that has its shares
+	Gang                    string // those that wait with the same have a place together; "": by themselves
 	Job, Task, Project      string
 	TaskIndex, Replica      int32
 	Number                  int32 // of the replica's runs, from 1
@@ -26,6 +28,20 @@ type Shares struct {
 	Cards, Priority         int64
 	Weighted, Across, Whole bool
 	Local                   bool // of a node on the machine of the run
+}
+
+// Asked is what replicas that wait to be placed have asked a platform's pool for.
+type Asked struct {
+	Wishes map[string]Wish
+	// Full says why one more does not ask for such shares now; "": it may. It counts whom
+	// it lets.
+	Full func(Shares) string
+}
+
+// Wish is what a replica asked for that waits to be placed.
+type Wish struct {
+	Placed bool   // all its shares have a place
+	Waits  string // else what they wait for
 }
 
 // Pass is how who has a slice gets to its node.

@@ -188,7 +188,7 @@ func (s *Service) anewWithSetTx(ctx context.Context, tx *db.Tx, x *Slice, why st
 	if err := s.anewTx(ctx, tx, x, why); err != nil || x.Set == "" || x.API != pool.CUDA {
 		return err
 	}
-	mates, err := readSlices(ctx, tx, `WHERE set_id = $1 AND state = 2 AND to_node = '' ORDER BY slice_id`, x.Set)
+	mates, err := readSlices(ctx, tx, `WHERE set_id = $1 AND set_id <> '' AND state = 2 AND to_node = '' ORDER BY slice_id`, x.Set)
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*D
 		return nil, err
 	}
 	g := groups[slices.IndexFunc(groups, func(g *Group) bool { return g.ID == x.Group })]
-	live, err := together(ctx, tx, []*Slice{x})
+	live, err := neighbors(ctx, tx, []*Slice{x})
 	if err != nil {
 		return nil, err
 	}

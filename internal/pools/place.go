@@ -312,7 +312,7 @@ func nextWaiting(ctx context.Context, tx *db.Tx, after *Slice) ([]*Slice, error)
 	if err != nil || len(list) < someWaiting || list[someWaiting-1].Set == "" {
 		return list, err
 	}
-	rest, err := readSlices(ctx, tx, `WHERE state = 1 AND set_id = $1`+order, list[someWaiting-1].Set)
+	rest, err := readSlices(ctx, tx, `WHERE state = 1 AND set_id = $1 AND set_id <> ''`+order, list[someWaiting-1].Set)
 	for _, x := range rest {
 		if !slices.ContainsFunc(list, func(y *Slice) bool { return y.ID == x.ID }) {
 			list = append(list, x)
@@ -331,6 +331,7 @@ type filling struct {
 	near    bool               // these were read
 	closed  map[[2]string]bool // devices that are kept for those before
 	full    map[alike]string   // why what wants alike had no place
+	bare    []*Node            // the pool with nothing lent; nil: not made
 	done    map[string]bool    // slices that were looked at
 	changed []string
 }
@@ -363,10 +364,16 @@ func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong 
 			continue // a group cannot be deleted while it has slices
 		}
 		set := []*Slice{first}
-		if first.Set != "" { // all of a program's have a place, or none
+		if first.Set != "" { // all of a program's have a place, or none; and all of a gang that is not placed yet
 			set = slices.DeleteFunc(slices.Clone(waiting), func(x *Slice) bool { return x.Set != first.Set })
 		}
-		if first.oneNode(int64(len(set))) {
+		var cards int64 // of its program
+		for _, x := range set {
+			if x.run.ID == first.run.ID {
+				cards++
+			}
+		}
+		if first.oneNode(cards) {
 			slices.SortStableFunc(set, larger)
 		}
 		var spots []spot
@@ -377,7 +384,7 @@ func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong 
 			if done[x.ID] = true; single && reason != "" {
 				break
 			}
-			if first.oneNode(int64(len(set))) {
+			if first.oneNode(cards) {
 				x.mates = set[i:]
 			}
 			x.regard(f.live)
@@ -389,6 +396,9 @@ func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong 
 				return false, err
 			}
 			if reason = at.reason; reason != "" {
+				if at.full && len(set) > 1 && !f.ever(set, g) {
+					at.full = false // it would keep all from those behind it
+				}
 				if at.full {
 					if single {
 						full[kind] = reason
@@ -454,6 +464,55 @@ func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong 
 		}
 	}
 	return false, nil
+}
+
+// ever reports whether slices that have a place together only could have it if nothing was
+// lent.
+func (f *filling) ever(set []*Slice, g *Group) bool {
+	if f.bare == nil {
+		f.bare = bare(f.nodes)
+	}
+	ok, err := f.s.together(set, g, f.bare, f.base)
+	return ok || err != nil
+}
+
+// bare are nodes of which nothing is lent.
+func bare(nodes []*Node) []*Node {
+	out := mine(nodes)
+	for _, n := range out {
+		for _, d := range n.Devices {
+			d.Used, d.ComputeLent, d.MemoryLent = 0, 0, 0
+		}
+	}
+	return out
+}
+
+// together reports whether slices have room at the same time; nodes are as before then.
+func (s *Service) together(set []*Slice, g *Group, nodes []*Node, base Policy) (bool, error) {
+	own := *g
+	own.ComputeLent, own.MemoryLent = 0, 0
+	var had []*Slice
+	var spots []spot
+	defer func() {
+		for i, at := range spots {
+			at.take(had[i], &own, -1)
+		}
+	}()
+	for _, x := range set {
+		y := *x
+		y.beside, y.apart, y.home, y.Affinity, y.Anti = nil, nil, "", "", ""
+		if y.regard(had); y.Physical {
+			y.Memory = 0
+		}
+		at, err := s.spot(&y, &own, nodes, nil, base)
+		if err != nil || at.reason != "" {
+			return false, err
+		}
+		at.take(&y, &own, 1)
+		y.Node, y.Device = at.node.ID, at.device.ID
+		had, spots = append(had, &y), append(spots, at)
+	}
+	return true, nil
 }
 
 // alike is what tells of slices that wait by themselves, and beside no others, where they
@@ -541,9 +600,9 @@ func (s *Service) spot(x *Slice, g *Group, nodes []*Node, closed map[[2]string]b
 	return spot{node: node, device: device}, nil
 }
 
-// together returns the slices with a place that those that want one may have to
+// neighbors returns the slices with a place that those that want one may have to
 // be beside, or apart from.
-func together(ctx context.Context, tx *db.Tx, want []*Slice) ([]*Slice, error) {
+func neighbors(ctx context.Context, tx *db.Tx, want []*Slice) ([]*Slice, error) {
 	if !slices.ContainsFunc(want, (*Slice).regards) {
 		return nil, nil
 	}
@@ -568,7 +627,7 @@ func (s *Slice) regard(live []*Slice) {
 				s.beside = &[2]string{}
 			}
 		}
-		of := s.Set != "" && o.Set == s.Set
+		of := s.Set != "" && o.Set == s.Set && o.run.ID == s.run.ID
 		if !of && (s.Anti == "" || o.Anti != s.Anti) {
 			continue
 		}

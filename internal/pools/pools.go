@@ -209,7 +209,7 @@ type Slice struct {
 	Idle, Limit                       int64 // seconds
 	Physical                          bool  // a whole card
 	Affinity, Anti                    string
-	Set                               string // the first of the slices that one program has together; "": it has one only
+	Set                               string // the first of the slices that one program has together, or that those of a gang wait for; "": it has one only
 	Across                            bool   // each of them on another node
 	PriceFen                          int64
 	State                             State
@@ -235,6 +235,7 @@ type Slice struct {
 	Pause                    time.Duration
 
 	run        run
+	wished     bool // a replica asked for it that is not placed yet
 	said       bool // what it did is known of its node's last word on it
 	requestKey string
 	beside     *[2]string         // of its affinity; nil: anywhere
@@ -243,7 +244,8 @@ type Slice struct {
 	mates      []*Slice           // of that set, with it, that its node has to have room for; none: itself only
 }
 
-// run is a job's that has a slice; zero: it is no job's.
+// run is a job's that has a slice; zero: it is no job's. Until its replica is placed the
+// ID is the name of that ([pool.Shares.Wish]).
 type run struct {
 	ID, Job, Project, Task     string
 	TaskIndex, Replica, Number int64

@@ -150,11 +150,16 @@ func (s *Service) LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, n
 func (s *Service) Lend(ctx context.Context, w pool.Shares, home pool.Home) (passes []pool.Pass, waits string, err error) {
 	var had []*Slice
 	err = s.db.View(ctx, func(tx *db.Tx) (err error) {
-		had, err = readSlices(ctx, tx, `WHERE run_id = $1 ORDER BY slice_id`, w.Run)
+		had, err = readSlices(ctx, tx, `WHERE run_id = $1 AND run_id <> '' ORDER BY slice_id`, w.Run)
 		return err
 	})
 	if err != nil {
 		return nil, "", err
+	}
+	if len(had) == 0 && w.Wish != "" {
+		if had, err = s.adopt(ctx, w); err != nil {
+			return nil, "", err
+		}
 	}
 	live := slices.DeleteFunc(slices.Clone(had), func(x *Slice) bool { return x.State == Ended })
 	if len(live) == 0 && slices.ContainsFunc(had, func(x *Slice) bool { return !x.StartedAt.IsZero() }) {
@@ -187,7 +192,7 @@ func (s *Service) Lend(ctx context.Context, w pool.Shares, home pool.Home) (pass
 	}
 	err = s.db.View(ctx, func(tx *db.Tx) error {
 		passes, waits = nil, ""
-		all, err := readSlices(ctx, tx, `WHERE run_id = $1 AND state < 4 ORDER BY slice_id`, w.Run)
+		all, err := readSlices(ctx, tx, `WHERE run_id = $1 AND run_id <> '' AND state < 4 ORDER BY slice_id`, w.Run)
 		if err != nil {
 			return err
 		}
@@ -200,7 +205,7 @@ func (s *Service) Lend(ctx context.Context, w pool.Shares, home pool.Home) (pass
 			case x.State == Running && len(passes) == 0:
 				return nil
 			case a == nil:
-				passes, waits = nil, cmp.Or(x.Reason, "its slices are not placed yet")
+				passes, waits = nil, cmp.Or(x.Reason, notPlaced)
 				return nil
 			}
 			// A run is not sent to a node that may be gone: it would have failed.
@@ -215,6 +220,9 @@ func (s *Service) Lend(ctx context.Context, w pool.Shares, home pool.Home) (pass
 	return passes, waits, err
 }
 
+// notPlaced is what waits that nobody looked at yet.
+const notPlaced = "its slices are not placed yet"
+
 // errStays: what waits for a node would wait for another, too.
 var errStays = errors.New("it has no place there either")
 
@@ -226,14 +234,14 @@ func (s *Service) follow(ctx context.Context, run, node string, home pool.Home) 
 		return nil
 	}
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, `UPDATE pool_slices SET want_node = $2 WHERE run_id = $1 AND state = 1`, run, home.Node)
+		n, err := tx.Exec(ctx, `UPDATE pool_slices SET want_node = $2 WHERE run_id = $1 AND run_id <> '' AND state = 1`, run, home.Node)
 		if err != nil || n == 0 { // they have a place
 			return err
 		}
 		if err := s.fillTx(ctx, tx); err != nil {
 			return err
 		}
-		left, err := readSlices(ctx, tx, `WHERE run_id = $1 AND state = 1`, run)
+		left, err := readSlices(ctx, tx, `WHERE run_id = $1 AND run_id <> '' AND state = 1`, run)
 		if err == nil && stays && len(left) > 0 {
 			return errStays // others are before it
 		}
@@ -263,14 +271,18 @@ func (s *Service) Placed(ctx context.Context) (map[string]bool, error) {
 	return runs, nil
 }
 
-// RunEndedTx ends the slices of a run.
+// RunEndedTx ends the slices of a run, or of a replica that waits no more to be placed.
 func (s *Service) RunEndedTx(ctx context.Context, tx *db.Tx, id string) error {
-	live, err := readSlices(ctx, tx, `WHERE run_id = $1 AND state < 4 ORDER BY slice_id`, id)
+	live, err := readSlices(ctx, tx, `WHERE run_id = $1 AND run_id <> '' AND state < 4 ORDER BY slice_id`, id)
 	if err != nil || len(live) == 0 {
 		return err
 	}
 	for _, x := range live {
-		if err := s.endTx(ctx, tx, x, "its run ended"); err != nil {
+		why := "its run ended"
+		if x.wished {
+			why = "its replica does not wait any more"
+		}
+		if err := s.endTx(ctx, tx, x, why); err != nil {
 			return err
 		}
 	}

@@ -56,6 +56,23 @@ func (r *real) slicesOf(job string) (out []*poolv1.Slice) {
 	return out
 }
 
+// explain is what a job waits for.
+func (r *real) explain(job string) []*schedulerv1.Wait {
+	r.t.Helper()
+	ex, err := r.app.Admin.Scheduler.ExplainJob(r.t.Context(), &schedulerv1.ExplainJobRequest{JobId: job})
+	must(r.t, err)
+	return ex.Waits
+}
+
+// waits awaits that a job waits in the queue with so many replicas, for this only.
+func (r *real) waits(job, what string, replicas int32) {
+	r.t.Helper()
+	apptest.Until(r.t, "job "+job+" waits: "+what, func() bool {
+		got := r.explain(job)
+		return len(got) == 1 && got[0].Cause == schedulerv1.Wait_CAUSE_POOL && got[0].Message == what && got[0].Replicas == replicas
+	})
+}
+
 // The run of a job goes to a center that can give it shares of the pool, gets passes
 // to slices of its own once they have a place, and computes on them; they end with
 // it, and its next run gets others. Others wait, and are told for what.
@@ -89,10 +106,9 @@ func TestJobs(t *testing.T) {
 
 		second := a.Admin.Submit(t, shared("second", &jobsv1.PoolShares{ComputePercent: 50, MemoryMib: 64, Cards: 1}))
 		const waits = "waits for its shares of the accelerator pool: no device that is allowed has room now"
-		a.Admin.Await(t, second, "it waits", func(j *jobsv1.Job) bool { return len(j.Replicas) > 0 && j.Replicas[0].Message == waits })
-		ex, err := a.Admin.Scheduler.ExplainJob(t.Context(), &schedulerv1.ExplainJobRequest{JobId: second})
-		if err != nil || len(ex.Waits) != 1 || ex.Waits[0].Cause != schedulerv1.Wait_CAUSE_POOL || ex.Waits[0].Message != waits || ex.Waits[0].Replicas != 1 {
-			t.Errorf("explained by %v, %v", ex.GetWaits(), err)
+		r.waits(second, waits, 1)
+		if c, err := a.Registry.GetCenter(t.Context(), "lends"); err != nil || c.Running+c.Waiting != 1 {
+			t.Errorf("what waits for the pool takes room at a center: %v, %v", c, err)
 		}
 
 		run.End("exit", 1) // its program may be there still
@@ -107,7 +123,7 @@ func TestJobs(t *testing.T) {
 		}
 		held := r.redeem(other)
 		other.Run()
-		a.Admin.Await(t, first, "its next run waits", func(j *jobsv1.Job) bool { return j.Replicas[0].Attempt == 2 && j.Replicas[0].Message == waits })
+		r.waits(first, waits, 1)
 		if _, _, _, _, err := pass(run.Pool.Passes[0]).Redeem(t.Context()); err == nil {
 			t.Error("a pass is good twice")
 		}
@@ -162,17 +178,12 @@ func TestJobsWithoutShares(t *testing.T) {
 		center := a.Join(t, apptest.Center{ID: "lends", Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL}})
 		x := r.request(80, 20, true)
 		waits := a.Admin.Submit(t, shared("waits", &jobsv1.PoolShares{ComputePercent: 50, MemoryMib: 64}))
-		a.Admin.Await(t, waits, "it waits", func(j *jobsv1.Job) bool { return len(j.Replicas) > 0 && j.Replicas[0].Message != "" })
+		r.waits(waits, "waits for its shares of the accelerator pool: no device that is allowed has room now", 1)
 		_, err := a.Admin.Jobs.StopJob(t.Context(), &jobsv1.StopJobRequest{JobId: waits})
 		must(t, err)
-		run := center.Of(waits, 1)[0]
-		if len(run.GetPool().GetPasses()) > 0 || run.GetPool().GetLacking() == "" {
-			t.Errorf("sent to be stopped with %v", run.Pool)
-		}
-		run.AwaitStop()
-		run.End("stopped", 0)
 		a.Admin.AwaitState(t, waits, jobsv1.State_STATE_STOPPED)
-		if list := r.slicesOf(waits); len(list) != 1 || list[0].State != poolv1.Slice_STATE_ENDED || list[0].Reason != "its run ended" {
+		r.state(r.slicesOf(waits)[0].SliceId, poolv1.Slice_STATE_ENDED)
+		if list := r.slicesOf(waits); len(list) != 1 || list[0].Reason != "its replica does not wait any more" {
 			t.Errorf("its slices: %v", list)
 		}
 		_, err = a.Admin.Pool.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: x.SliceId})

@@ -35,18 +35,8 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	}
 	var wanted *Slice
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
-		x := &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
-			Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, Physical: r.Physical, Affinity: r.Affinity, Anti: r.Anti, Across: r.Across, State: Waiting, run: r.run,
-			CreatedAt: tx.Now, PolledAt: tx.Now, QueuedAt: tx.Now}
-		if x.Physical {
-			x.Compute = 100 // and the card's memory, when it is known
-		}
+		x := r.slice(caller, tx.Now)
 		wanted = x
-		cards := max(r.Cards, 1)
-		if cards > 1 {
-			x.Set = x.ID
-		}
-		x.requestKey = x.ID
 		if r.ID != "" {
 			x.requestKey = caller.UserID + "/" + r.ID
 			if known, err := readSlices(ctx, tx, `WHERE request_key = $1`, x.requestKey); err != nil || len(known) > 0 {
@@ -56,30 +46,17 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 				return err
 			}
 		}
-		if err := s.allowed(ctx, tx, caller, &r, x, cards); err != nil {
+		p, err := s.readPool(ctx, tx)
+		if err != nil {
 			return err
 		}
-		var waiting int64
-		if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM pool_slices WHERE state = 1`, nil, &waiting); err != nil {
+		if err := p.allowed(caller, &r, x); err != nil {
 			return err
 		}
-		if waiting+cards > maxWaiting {
-			return fault.New(fault.Exhausted, "%d slices wait already, which is the most", maxWaiting)
+		if err := mayWait(ctx, tx, max(r.Cards, 1)); err != nil {
+			return err
 		}
-		for i := range cards {
-			y := *x
-			if i > 0 {
-				y.ID = core.NewID("slice")
-				y.requestKey = y.ID
-			}
-			if err := putSlice(ctx, tx, &y); err != nil {
-				return err
-			}
-			if err := s.logs.AddTx(ctx, tx, about(&y, logs.Info, "slice requested", y.asked())); err != nil {
-				return err
-			}
-		}
-		if err := s.ids.AuditTx(ctx, tx, x.ID); err != nil {
+		if err := s.queueTx(ctx, tx, x, max(r.Cards, 1)); err != nil {
 			return err
 		}
 		if err := s.fillTx(ctx, tx); err != nil {
@@ -94,17 +71,60 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	return out, err
 }
 
+// slice is what a caller asks for, of as many as there are cards, that waits since now.
+func (r *Request) slice(caller core.Caller, now time.Time) *Slice {
+	x := &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
+		Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, Physical: r.Physical, Affinity: r.Affinity, Anti: r.Anti, Across: r.Across, State: Waiting, run: r.run,
+		CreatedAt: now, PolledAt: now, QueuedAt: now}
+	if x.requestKey = x.ID; x.Physical {
+		x.Compute = 100 // and the card's memory, when it is known
+	}
+	if r.Cards > 1 {
+		x.Set = x.ID
+	}
+	return x
+}
+
+// errFull: more do not wait.
+var errFull = fault.New(fault.Exhausted, "%d slices wait already, which is the most", maxWaiting)
+
+// mayWait is errFull if not so many more slices may wait.
+func mayWait(ctx context.Context, tx *db.Tx, more int64) error {
+	var waiting int64
+	if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM pool_slices WHERE state = 1`, nil, &waiting); err != nil {
+		return fmt.Errorf("count the slices that wait: %w", err)
+	}
+	if waiting+more > maxWaiting {
+		return errFull
+	}
+	return nil
+}
+
+// queueTx has slices wait, as many as there are cards. The caller calls fillTx.
+func (s *Service) queueTx(ctx context.Context, tx *db.Tx, x *Slice, cards int64) error {
+	for i := range cards {
+		y := *x
+		if i > 0 {
+			y.ID = core.NewID("slice")
+			y.requestKey = y.ID
+		}
+		if err := putSlice(ctx, tx, &y); err != nil {
+			return err
+		}
+		if err := s.logs.AddTx(ctx, tx, about(&y, logs.Info, "slice requested", y.asked())); err != nil {
+			return err
+		}
+	}
+	return s.ids.AuditTx(ctx, tx, x.ID)
+}
+
 // allowed says whether a slice that is asked for could be had, and completes it.
-func (s *Service) allowed(ctx context.Context, tx *db.Tx, caller core.Caller, r *Request, x *Slice, cards int64) error {
-	p, err := s.readPool(ctx, tx)
+func (p *whole) allowed(caller core.Caller, r *Request, x *Slice) error {
+	g, err := p.complete(caller, r, x, max(r.Cards, 1))
 	if err != nil {
 		return err
 	}
-	g, err := p.complete(caller, r, x, cards)
-	if err != nil {
-		return err
-	}
-	return possible(x, cards, g, p.nodes, p.base)
+	return possible(x, max(r.Cards, 1), g, p.nodes, p.base)
 }
 
 // whole is what there is to lend, and who may have it.
@@ -213,7 +233,7 @@ func details(ctx context.Context, tx *db.Tx, list []*Slice) error {
 	var queue map[string]int64 // positions
 	for _, x := range list {
 		if x.Set != "" {
-			set, err := readSlices(ctx, tx, `WHERE set_id = $1 ORDER BY slice_id`, x.Set)
+			set, err := readSlices(ctx, tx, `WHERE set_id = $1 AND set_id <> '' ORDER BY slice_id`, x.Set)
 			if err != nil {
 				return err
 			}
@@ -585,7 +605,7 @@ func (s *Service) endTx(ctx context.Context, tx *db.Tx, x *Slice, reason string)
 	if err := s.endOneTx(ctx, tx, x, reason); err != nil || x.Set == "" {
 		return err
 	}
-	others, err := readSlices(ctx, tx, `WHERE set_id = $1 AND state < 4 ORDER BY slice_id`, x.Set)
+	others, err := readSlices(ctx, tx, `WHERE set_id = $1 AND set_id <> '' AND state < 4 ORDER BY slice_id`, x.Set)
 	if err != nil {
 		return err
 	}

@@ -196,7 +196,7 @@ type cycler struct {
 	anew      bool          // some of that is read again now and then,
 	anewAt    time.Time     // and was then, which
 	anewTook  time.Duration // took so long
-	freed     []string      // jobs whose reservation is over: they are read again
+	freed     []string      // jobs that are read again: their reservation is over, or they wait for what else they need
 	took      time.Duration // the last cycle; 0: it placed nothing
 	rows      place.Rows    // memory for decisions, which are over with their cycle
 	packed    packing       // and for what is stored of them
@@ -516,12 +516,18 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 			c.freed, d.missed = append(c.freed, e.Work.ID), true
 		}
 	}
-	if len(res.Placements) > 0 {
-		taken, err := c.commit(ctx, snap, res, entries)
-		if err != nil {
+	all := res.Placements
+	if len(all) > 0 {
+		if res.Placements, err = c.ready(ctx, snap, all, entries); err != nil {
 			return false, err
 		}
-		if err := c.settle(res.Placements, taken, entries, snap); err != nil {
+		var taken []Placement
+		if len(res.Placements) > 0 {
+			if taken, err = c.commit(ctx, snap, res, entries); err != nil {
+				return false, err
+			}
+		}
+		if err := c.settle(all, taken, entries, snap); err != nil {
 			return false, err
 		}
 		c.took = time.Since(began)
@@ -533,7 +539,43 @@ func (c *cycler) cycle(ctx context.Context, full bool) (more bool, err error) {
 	if err := c.preempt(ctx, d); err != nil {
 		return false, err
 	}
-	return c.anything && (len(res.Placements) > 0 || d.missed), nil
+	return c.anything && (len(all) > 0 || d.missed), nil
+}
+
+// ready leaves out placements of replicas that do not have what else they need. Their jobs
+// are read again, and say what they wait for.
+func (c *cycler) ready(ctx context.Context, snap *registry.Snapshot, all []place.Placement, entries map[string]*entry) ([]place.Placement, error) {
+	var asked []Placement
+	for _, p := range all {
+		e := entries[p.Work]
+		if e == nil || !e.Asks {
+			continue
+		}
+		q, err := placement(snap, e, p, "")
+		if err != nil {
+			return nil, err
+		}
+		asked = append(asked, q)
+	}
+	if len(asked) == 0 {
+		return all, nil
+	}
+	ready, err := c.src.Ready(ctx, asked)
+	if err != nil {
+		return nil, fmt.Errorf("ask what else replicas need: %w", err)
+	}
+	out := make([]place.Placement, 0, len(all))
+	i := -1
+	for _, p := range all {
+		if e := entries[p.Work]; e != nil && e.Asks {
+			if i++; !ready[i] {
+				c.freed = append(c.freed, e.Work.ID)
+				continue
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }
 
 // planLive plans as the queue says. The plan's own goroutine is the only one

@@ -29,15 +29,23 @@ func (c *cycler) preempt(ctx context.Context, d *driver) error {
 		return nil
 	}
 	for _, e := range c.claimants(d) {
-		ids, why := c.victims(d, e)
-		if len(ids) == 0 {
+		t := c.victims(d, e)
+		if len(t.attempts) == 0 {
 			continue
 		}
-		got, err := c.src.Preempt(ctx, ids, why)
+		if has, err := c.has(ctx, e); err != nil {
+			return err
+		} else if !has { // they would end in vain
+			c.freed = append(c.freed, e.Work.ID)
+			c.Wake()
+			continue
+		}
+		c.take(d, e, t)
+		got, err := c.src.Preempt(ctx, t.attempts, t.why)
 		if err != nil {
 			return fmt.Errorf("take runs back for %s: %w", e.Work.ID, err)
 		}
-		c.log.Info("runs preempted", "job_id", e.Work.ID, "runs", got, "why", why)
+		c.log.Info("runs preempted", "job_id", e.Work.ID, "runs", got, "why", t.why)
 	}
 	return nil
 }
@@ -64,51 +72,83 @@ func (c *cycler) claimants(d *driver) []*entry {
 	return out[:min(len(out), preemptWorks)]
 }
 
+// has reports whether what a work needs beside room is there, and asks for it.
+func (c *cycler) has(ctx context.Context, e *entry) (bool, error) {
+	if !e.Asks {
+		return true, nil
+	}
+	var asked []Placement
+	for _, t := range e.Work.Tasks {
+		for _, i := range t.Indices {
+			asked = append(asked, Placement{JobID: e.Work.ID, Task: int(taskIndex(t.ID)), Replica: i, Gang: e.Work.Gang})
+		}
+	}
+	ready, err := c.src.Ready(ctx, asked)
+	if err != nil {
+		return false, fmt.Errorf("ask what else replicas need: %w", err)
+	}
+	return !slices.Contains(ready, false), nil
+}
+
+// taking are runs to be taken back for a work.
+type taking struct {
+	attempts []string
+	why      string
+	works    map[string]bool // of the queue
+	grace    int64           // microseconds
+}
+
+// take has the queue know that runs end for a work.
+func (c *cycler) take(d *driver, e *entry, t taking) {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.asked[e.id] = d.now + t.grace + preemptAgain.Microseconds()
+	for id := range t.works {
+		c.l.q.Expect(id, d.now+t.grace)
+	}
+}
+
 // victims returns the runs to take back for a work, none if there is no need
 // or no right to.
-func (c *cycler) victims(d *driver, e *entry) (attempts []string, why string) {
+func (c *cycler) victims(d *driver, e *entry) (t taking) {
 	places := d.feasible(e)
 	for _, id := range places {
 		if k := centerOf(d.snap, id); k.Status != registry.Available && d.snap.At.Sub(k.LastSeen) < lostAfter {
-			return nil, ""
+			return taking{}
 		}
 	}
 	places = slices.DeleteFunc(places, func(id string) bool { return centerOf(d.snap, id).Status != registry.Available })
 	if len(places) == 0 {
-		return nil, ""
+		return taking{}
 	}
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	if d.now < c.l.asked[e.id] {
-		return nil, ""
+		return taking{}
 	}
 	p, ok := c.l.q.Victims(e.id, d.now, queue.VictimsOptions{Places: places, Spread: e.members > 1})
 	if !ok {
-		return nil, ""
+		return taking{}
 	}
-	gone, grace := map[string]bool{}, int64(0)
+	t.works = map[string]bool{}
 	claims := map[queue.Claim]bool{}
 	for _, v := range p.Victims {
 		if v.Why == queue.ClaimPriority && !c.l.conf.PreemptPriority || v.Why == queue.ClaimGuarantee && !c.l.conf.PreemptReclaim || v.Shrink {
-			return nil, ""
+			return taking{}
 		}
-		gone[v.ID], grace, claims[v.Why] = true, max(grace, v.Grace), true
+		t.works[v.ID], t.grace, claims[v.Why] = true, max(t.grace, v.Grace), true
 	}
 	for id, r := range c.l.runs {
-		if gone[r.id] {
-			attempts = append(attempts, id)
+		if t.works[r.id] {
+			t.attempts = append(t.attempts, id)
 		}
 	}
-	attempts = c.l.whole(attempts)
-	c.l.asked[e.id] = d.now + grace + preemptAgain.Microseconds()
-	for id := range gone {
-		c.l.q.Expect(id, d.now+grace)
-	}
-	why = fmt.Sprintf("preempted for job %s of tenant %s", e.Work.ID, e.Work.Tenant)
+	t.attempts = c.l.whole(t.attempts)
+	t.why = fmt.Sprintf("preempted for job %s of tenant %s", e.Work.ID, e.Work.Tenant)
 	if claims[queue.ClaimGuarantee] {
-		why += ", which is below what is guaranteed to it"
+		t.why += ", which is below what is guaranteed to it"
 	} else {
-		why += fmt.Sprintf(", which has priority %d", e.Work.Priority)
+		t.why += fmt.Sprintf(", which has priority %d", e.Work.Priority)
 	}
-	return attempts, why
+	return t
 }

@@ -17,8 +17,8 @@
 //
 // A cycle:
 //
-//	Waiting (what changed) ─▶ queue ─▶ pick ─▶ place.Plan(snapshot) ─▶ one tx:
-//	    jobs.PlacedTx · registry.ReserveTx · decisions ─▶ centers are told
+//	Waiting (what changed) ─▶ queue ─▶ pick ─▶ place.Plan(snapshot) ─▶ jobs.Ready ─▶
+//	    one tx: jobs.PlacedTx · registry.ReserveTx · decisions ─▶ centers are told
 //
 // Pick takes the first works of every shape (what they ask for), so that a
 // flood of equal jobs neither makes a cycle long nor hides a job that asks for
@@ -87,6 +87,9 @@ type Item struct {
 	// Anew says that where it may go changes while it waits: it is read again now and
 	// then.
 	Anew bool
+	// Asks says that its replicas are placed only once they have what else they need:
+	// [Source.Ready].
+	Asks bool
 }
 
 // Held are replicas of a task that wait for something else than room.
@@ -142,6 +145,7 @@ type Placement struct {
 	DecisionID    string
 	AllocationID  string // that it draws on; "": on what its center has free
 	OnNodes       bool   // it may run on the allocation's nodes only
+	Gang          bool   // it is placed with the others of its job that are in the same list, or not
 	AttemptID     string // the run made of it; set by the source
 	work          string // of the queue
 }
@@ -188,6 +192,9 @@ type Source interface {
 	// the newest jobs that all replicas of were issued, at most limit, of those
 	// received at or after since; the zero time: of those received last.
 	SchedulingTimes(ctx context.Context, since time.Time, limit int) ([]int64, error)
+	// Ready returns which replicas that would be placed have what else they need, and asks
+	// for it for the others, which wait for that from then on.
+	Ready(ctx context.Context, ps []Placement) ([]bool, error)
 	// PlacedTx records placements and returns those it took.
 	PlacedTx(ctx context.Context, tx *db.Tx, ps []Placement) ([]Placement, error)
 	// Neighbors counts the open runs of jobs, by their IDs, and of groups, by the
@@ -437,7 +444,7 @@ func placement(snap *registry.Snapshot, e *entry, p place.Placement, decisionID 
 	if e == nil {
 		return Placement{}, fmt.Errorf("placed %s, which does not wait", p.Work)
 	}
-	out := Placement{JobID: e.Work.ID, work: e.id, Replica: p.Replica, Center: p.Candidate, DecisionID: decisionID}
+	out := Placement{JobID: e.Work.ID, work: e.id, Replica: p.Replica, Center: p.Candidate, DecisionID: decisionID, Gang: e.Work.Gang}
 	if _, err := fmt.Sscanf(p.Task, "%d", &out.Task); err != nil {
 		return out, fmt.Errorf("task %q of %s: %w", p.Task, p.Work, err)
 	}

@@ -54,7 +54,8 @@ const (
 	Wait_CAUSE_GANG Wait_Cause = 14
 	// A budget has too little left for it.
 	Wait_CAUSE_BUDGET Wait_Cause = 15
-	// It has a place, and waits for its shares of the accelerator pool.
+	// It waits for its shares of the accelerator pool; one whose shares are to be
+	// on its own machine has a place.
 	Wait_CAUSE_POOL Wait_Cause = 16
 )
 

@@ -849,7 +849,8 @@ export enum Wait_Cause {
   BUDGET = 15,
 
   /**
-   * It has a place, and waits for its shares of the accelerator pool.
+   * It waits for its shares of the accelerator pool; one whose shares are to be
+   * on its own machine has a place.
    *
    * @generated from enum value: CAUSE_POOL = 16;
    */

@@ -1,0 +1,269 @@
+package pools
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"yunhe.dev/yunhe/internal/core"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
+)
+
+// Replicas of jobs that are to be placed ask for their slices first, and wait for them
+// without taking anything else: what they ask for is in the name of a wish, and becomes
+// their run's when that is there (Lend).
+
+// maxAsked is how many replicas of a tenant may wait for what is alike. The others come in
+// the order of those who place them, who know what tenants have had.
+const maxAsked = 64
+
+// crowded is why a replica does not wait here.
+const crowded = "others of its tenant wait for such shares before it"
+
+// likeness is what tells of two wishes of a tenant that they wait for the same devices.
+type likeness struct {
+	tenant, group, api, model, node string
+	physical                        bool
+}
+
+func (s *Slice) likeness() likeness {
+	return likeness{s.Tenant, s.Group, s.API, s.Model, s.WantNode, s.Physical}
+}
+
+func readAsked(ctx context.Context, tx *db.Tx) (map[string]pool.Wish, map[likeness]int, error) {
+	wishes, waiting := map[string]pool.Wish{}, map[likeness]int{}
+	err := tx.Query(ctx, `SELECT run_id, state, reason, tenant_id, group_id, api, model, want_node, physical FROM pool_slices WHERE wished AND state IN (1, 2)`, nil, func(row db.Row) error {
+		var id, reason string
+		var state State
+		var l likeness
+		if err := row.Scan(&id, &state, &reason, &l.tenant, &l.group, &l.api, &l.model, &l.node, &l.physical); err != nil {
+			return err
+		}
+		switch w, known := wishes[id]; {
+		case state == Assigned && !known:
+			wishes[id] = pool.Wish{Placed: true}
+		case state == Waiting && (!known || w.Placed):
+			waiting[l]++
+			wishes[id] = pool.Wish{Waits: cmp.Or(reason, notPlaced)}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read what replicas asked for: %w", err)
+	}
+	return wishes, waiting, nil
+}
+
+// AskedTx returns what replicas that wait to be placed have asked for.
+func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err error) {
+	var waiting map[likeness]int
+	if out.Wishes, waiting, err = readAsked(ctx, tx); err != nil {
+		return out, err
+	}
+	p, err := s.readPool(ctx, tx)
+	more := map[likeness]int{}
+	out.Full = func(w pool.Shares) string {
+		r, caller := request(w)
+		x := r.slice(caller, tx.Now)
+		if _, err := p.complete(caller, &r, x, max(r.Cards, 1)); err != nil {
+			return "" // who asks is told
+		}
+		l := x.likeness()
+		if waiting[l] >= maxAsked || more[l] >= maxAsked {
+			return crowded
+		}
+		more[l]++
+		return ""
+	}
+	return out, err
+}
+
+// Ask has replicas that are to be placed ask for their shares, in their order, unless they
+// did, and returns what those wait for that have none yet, and why others may not ask now. What
+// is refused whenever it is asked for waits for nothing: Lend says why.
+func (s *Service) Ask(ctx context.Context, all []pool.Shares) (waits, not map[string]string, err error) {
+	if err := s.refresh(ctx); err != nil {
+		return nil, nil, err
+	}
+	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+		waits, not = map[string]string{}, map[string]string{}
+		a := &asking{s: s}
+		if a.wishes, a.waiting, err = readAsked(ctx, tx); err != nil {
+			return err
+		}
+		if a.pool, err = s.readPool(ctx, tx); err != nil {
+			return err
+		}
+		for _, gang := range byGang(all) {
+			why, err := a.ask(ctx, tx, gang)
+			if err != nil {
+				return err
+			}
+			for _, w := range gang {
+				if why != "" {
+					not[w.Wish] = why
+				}
+			}
+		}
+		if a.asked > 0 {
+			if err := s.fillTx(ctx, tx); err != nil {
+				return err
+			}
+			if a.wishes, _, err = readAsked(ctx, tx); err != nil {
+				return err
+			}
+		}
+		for _, w := range all {
+			if x, has := a.wishes[w.Wish]; has && !x.Placed {
+				waits[w.Wish] = x.Waits
+			}
+		}
+		return nil
+	})
+	return waits, not, err
+}
+
+// byGang are replicas by their gangs, in the order of the first of each.
+func byGang(all []pool.Shares) (out [][]pool.Shares) {
+	at := map[string]int{}
+	for _, w := range all {
+		i, known := at[w.Gang]
+		if !known || w.Gang == "" {
+			i = len(out)
+			at[w.Gang], out = i, append(out, nil)
+		}
+		out[i] = append(out[i], w)
+	}
+	return out
+}
+
+// asking is what is known while replicas ask.
+type asking struct {
+	s       *Service
+	pool    *whole
+	wishes  map[string]pool.Wish
+	waiting map[likeness]int
+	bare    []*Node // with nothing lent; nil: not made
+	asked   int
+}
+
+// ask has the replicas of a gang, or one by itself, ask for what they have not; all or none:
+// it returns why.
+func (a *asking) ask(ctx context.Context, tx *db.Tx, gang []pool.Shares) (why string, err error) {
+	var list []*Slice
+	var cards []int64
+	has, sum := false, int64(0)
+	for _, w := range gang {
+		if _, known := a.wishes[w.Wish]; known {
+			has = true
+			continue
+		}
+		r, caller := request(w)
+		x := r.slice(caller, tx.Now.Add(time.Duration(a.asked+len(list))*time.Microsecond))
+		if r.check() != nil || a.pool.allowed(caller, &r, x) != nil {
+			continue
+		}
+		x.run.ID, x.wished = w.Wish, true
+		list, cards, sum = append(list, x), append(cards, max(r.Cards, 1)), sum+max(r.Cards, 1)
+	}
+	if len(list) == 0 {
+		return "", nil
+	}
+	if len(gang) > 1 {
+		if could, err := a.could(list); err != nil || !could {
+			return fmt.Sprintf("the pool has no %d such shares at once", len(list)), err
+		}
+	}
+	if !has && a.waiting[list[0].likeness()] >= maxAsked {
+		return crowded, nil
+	}
+	if err := mayWait(ctx, tx, sum); errors.Is(err, errFull) {
+		why, _ = fault.Message(err)
+		return why, nil
+	} else if err != nil {
+		return "", err
+	}
+	sets := map[string]string{} // by group
+	for i, x := range list {
+		// Who had a place and came too late to what else it needs keeps its turn.
+		var since int64
+		if _, err := tx.Get(ctx, `SELECT COALESCE(MIN(created_at), 0) FROM pool_slices WHERE run_id = $1 AND run_id <> ''`, []any{x.run.ID}, &since); err != nil {
+			return "", fmt.Errorf("read since when %s asks: %w", x.run.ID, err)
+		}
+		if since > 0 {
+			x.CreatedAt = db.Time(since)
+		}
+		if len(gang) > 1 {
+			sets[x.Group] = cmp.Or(sets[x.Group], x.ID)
+			x.Set = sets[x.Group]
+		}
+		owner := core.Caller{UserID: x.User, UserName: x.UserName, TenantID: x.Tenant}
+		if err := a.s.queueTx(core.WithCaller(ctx, owner), tx, x, cards[i]); err != nil {
+			return "", err
+		}
+		a.asked++
+		a.waiting[x.likeness()]++
+	}
+	return "", nil
+}
+
+// could reports whether the slices of a gang could have a place together if nothing was
+// lent.
+func (a *asking) could(list []*Slice) (bool, error) {
+	if a.bare == nil {
+		a.bare = bare(a.pool.nodes)
+	}
+	of := map[string][]*Slice{}
+	for _, x := range list {
+		of[x.Group] = append(of[x.Group], x)
+	}
+	for id, set := range of {
+		i := slices.IndexFunc(a.pool.groups, func(g *Group) bool { return g.ID == id })
+		if ok, err := a.s.together(set, a.pool.groups[i], a.bare, a.pool.base); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Keep says that replicas still wait for what they asked for.
+func (s *Service) Keep(ctx context.Context, wishes []string) error {
+	for part := range slices.Chunk(wishes, 500) {
+		err := s.db.Tx(ctx, func(tx *db.Tx) error {
+			among, arg := tx.In(2, part)
+			_, err := tx.Exec(ctx, `UPDATE pool_slices SET polled_at = $1 WHERE state = 1 AND run_id `+among, db.Micros(tx.Now), arg)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("say that replicas wait: %w", err)
+		}
+	}
+	return nil
+}
+
+// adopt makes what a replica asked for its run's, and returns it.
+func (s *Service) adopt(ctx context.Context, w pool.Shares) (list []*Slice, err error) {
+	err = s.db.Tx(ctx, func(tx *db.Tx) (err error) {
+		list, err = readSlices(ctx, tx, `WHERE run_id = $1 AND run_id <> '' AND state < 4 ORDER BY slice_id`, w.Wish)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		set := "" // of its own: those of its gang end when they end
+		if len(list) > 1 {
+			set = list[0].ID
+		}
+		_, err = tx.Exec(ctx, `UPDATE pool_slices SET run_id = $2, run_number = $3, set_id = $4, wished = $5, polled_at = $6, assigned_at = CASE WHEN state = 2 THEN $6 ELSE assigned_at END
+			WHERE run_id = $1 AND run_id <> '' AND state < 4`, w.Wish, w.Run, int64(w.Number), set, false, db.Micros(tx.Now))
+		if err != nil {
+			return fmt.Errorf("give run %s what was asked for it: %w", w.Run, err)
+		}
+		list, err = readSlices(ctx, tx, `WHERE run_id = $1 AND run_id <> '' ORDER BY slice_id`, w.Run)
+		return err
+	})
+	return list, err
+}
