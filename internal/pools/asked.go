@@ -65,7 +65,13 @@ func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err e
 	if out.Wishes, waiting, err = readAsked(ctx, tx); err != nil {
 		return out, err
 	}
-	p, err := s.readPool(ctx, tx)
+	p := &whole{} // which nodes there are says nothing of it
+	if p.groups, err = readGroups(ctx, tx); err != nil {
+		return out, err
+	}
+	if p.specs, err = readSpecs(ctx, tx); err != nil {
+		return out, err
+	}
 	more := map[likeness]int{}
 	out.Full = func(w pool.Shares) string {
 		r, caller := request(w)
@@ -80,7 +86,7 @@ func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err e
 		more[l]++
 		return ""
 	}
-	return out, err
+	return out, nil
 }
 
 // Ask has replicas that are to be placed ask for their shares, in their order, unless they

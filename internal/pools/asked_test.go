@@ -29,6 +29,9 @@ func ask(t *testing.T, a *apptest.App, cpu int64) *asking {
 	t.Helper()
 	_, err := a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
 	must(t, err)
+	a.User(t, "others", "eve", identityv1.Role_ROLE_USER) // of another group
+	_, err = a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "a", Group: &poolv1.PoolGroup{TenantIds: []string{"others"}}})
+	must(t, err)
 	x := &asking{real: real{t: t, app: a}}
 	x.center = a.Join(t, apptest.Center{ID: "lends", CPU: cpu, Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA}, Play: func(r *apptest.Replica) {
 		if x.brief.Load() {
@@ -269,7 +272,7 @@ func TestJobsAskPreempt(t *testing.T) {
 		x := ask(t, a, 1000)
 		one := newMachine(t, a, "one", "A")
 		one.lives()
-		card, err := a.Admin.Pool.RequestSlice(t.Context(), &poolv1.RequestSliceRequest{Fixed: true, Api: "cuda", ComputePercent: 100, MemoryMib: 10})
+		card, err := a.Admin.Pool.RequestSlice(t.Context(), &poolv1.RequestSliceRequest{GroupId: "g", Fixed: true, Api: "cuda", ComputePercent: 100, MemoryMib: 10})
 		must(t, err)
 		plain := a.Admin.Submit(t, apptest.Job("plain", 1))
 		run := x.center.Of(plain, 1)[0]

@@ -206,7 +206,7 @@ func (s *Service) refused(ctx context.Context, x *Slice, why error) {
 }
 
 func groupOf(all []*Group, caller core.Caller, id string) (*Group, error) {
-	all = slices.DeleteFunc(all, func(g *Group) bool { return !g.admits(caller) || id != "" && g.ID != id })
+	all = slices.DeleteFunc(slices.Clone(all), func(g *Group) bool { return !g.admits(caller) || id != "" && g.ID != id })
 	switch {
 	case len(all) == 1:
 		return all[0], nil
