@@ -1,13 +1,12 @@
 package engines_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
-
+	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
 )
 
@@ -41,8 +40,8 @@ func TestPoolAtKubernetes(t *testing.T) {
 	}
 	second := job("second", `./opencl add 3`, 50) // waits for the first
 	apptest.Until(t, "the second says what it waits for", func() bool {
-		res, err := a.Admin.Jobs.GetJob(t.Context(), &jobsv1.GetJobRequest{JobId: second})
-		return err == nil && len(res.Replicas) == 1 && strings.Contains(res.Replicas[0].Message, "accelerator pool")
+		res, err := a.Admin.Scheduler.ExplainJob(t.Context(), &schedulerv1.ExplainJobRequest{JobId: second})
+		return err == nil && len(res.Waits) == 1 && res.Waits[0].Cause == schedulerv1.Wait_CAUSE_POOL
 	})
 	sum := w.native("add", "3")
 	for id, text := range map[string]string{first: "0\n" + sum + "1\n", second: sum} {

@@ -25,7 +25,7 @@ import (
 // the scheduler's; when it has a place there, the scheduler looks for room again.
 //
 // Those whose shares are on their own machine are placed first: which node is asked
-// depends on where that is (local.go).
+// depends on where that is (local.go). Of them a few wait with a place, where none has room now.
 
 // asks reports whether a task asks the pool before its replicas are placed.
 func (s *Service) asks(t *jobsv1.Task) bool { return s.pool != nil && t.Pool != nil && !t.Pool.Local }
@@ -46,7 +46,8 @@ func wisher(wish string) (job string, task, replica int) {
 // waitForPool holds replicas that wait for what they asked the pool for, or that it would not
 // take into its queue; of a gang all.
 func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *scheduler.Item, b *reading) error {
-	if it.Asks = slices.ContainsFunc(r.spec.Tasks, s.asks); !it.Asks {
+	it.Asks = slices.ContainsFunc(r.spec.Tasks, s.asks)
+	if s.pool == nil || !slices.ContainsFunc(r.spec.Tasks, func(t *jobsv1.Task) bool { return t.Pool != nil }) {
 		return nil
 	}
 	if b.asked == nil {
@@ -57,7 +58,7 @@ func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *sch
 		b.asked = &asked
 	}
 	gang := map[int]string{} // by task, for all replicas: they ask together
-	waits := func(task, replica int) string {
+	waits := func(t *place.Task, task, replica int) string {
 		if w, has := b.asked.Wishes[wishOf(r.id, task, replica)]; has {
 			return w.Waits
 		}
@@ -65,6 +66,9 @@ func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *sch
 			return text
 		}
 		w := sharesOf(r, int64(task))
+		if w.Local && !b.local.full(r.id, task, t) {
+			return ""
+		}
 		if gang[task] = b.asked.Full(w); gang[task] != "" {
 			b.crowd = append(b.crowd, crowded{r.id, w})
 		}
@@ -77,11 +81,11 @@ func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *sch
 		for i := range *list {
 			t := &(*list)[i]
 			n, err := strconv.Atoi(t.ID)
-			if err != nil || !s.asks(r.spec.Tasks[n]) {
+			if err != nil || r.spec.Tasks[n].Pool == nil {
 				continue
 			}
 			t.Indices = slices.DeleteFunc(slices.Clone(t.Indices), func(replica int) bool {
-				text := waits(n, replica)
+				text := waits(t, n, replica)
 				if text == "" {
 					return false
 				}
@@ -173,7 +177,7 @@ func (c *crowd) next(full func(pool.Shares) string) (jobs []string) {
 	defer c.mu.Unlock()
 	closed := map[pool.Shares]bool{}
 	for _, x := range c.list {
-		like := pool.Shares{Tenant: x.shares.Tenant, User: x.shares.User, Group: x.shares.Group, Spec: x.shares.Spec, API: x.shares.API, Model: x.shares.Model, Node: x.shares.Node, Whole: x.shares.Whole}
+		like := pool.Shares{Tenant: x.shares.Tenant, User: x.shares.User, Group: x.shares.Group, Spec: x.shares.Spec, API: x.shares.API, Model: x.shares.Model, Node: x.shares.Node, Whole: x.shares.Whole, Local: x.shares.Local}
 		if closed[like] {
 			continue
 		}

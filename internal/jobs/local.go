@@ -162,12 +162,22 @@ func (s *Service) lendingTx(ctx context.Context, tx *db.Tx) (x lending, err erro
 // localRooms is what is read once while work is told where it cannot go.
 type localRooms struct {
 	lending
-	found map[localWish]rooms
+	found  map[localWish]rooms
+	byTask map[localTask]rooms
+}
+
+// localTask is a task by its job and index.
+type localTask struct {
+	job  string
+	task int
 }
 
 // rooms are centers that are not for a run: at none of whose nodes it could have its
 // shares, and, if there are others, at none of whose nodes it could now.
-type rooms struct{ never, busy map[string]string }
+type rooms struct {
+	never, busy map[string]string
+	free        bool // one could lend them now
+}
 
 // keepLocal keeps tasks whose shares are of their machine's pool node from centers
 // whose node lends none such, and at first from those whose node has no room while another's has.
@@ -185,6 +195,7 @@ func (s *Service) keepLocal(ctx context.Context, tx *db.Tx, r *record, it *sched
 				return nil
 			}
 		}
+		local.byTask[localTask{r.id, n}] = found
 		if tx.Now.Sub(db.Time(r.waitingSince)) >= spreadFor {
 			return found.never
 		}
@@ -193,16 +204,29 @@ func (s *Service) keepLocal(ctx context.Context, tx *db.Tx, r *record, it *sched
 	return failed
 }
 
+// full reports whether at none of the centers where a task may go a node has room for it now.
+func (l *localRooms) full(job string, task int, t *place.Task) bool {
+	x, known := l.byTask[localTask{job, task}]
+	if !known {
+		return false
+	}
+	for center := range l.at {
+		if x.free && x.busy[center] == "" && (t.Pinned == nil || slices.Contains(t.Pinned, center)) {
+			return false
+		}
+	}
+	return true
+}
+
 func (s *Service) notLocal(ctx context.Context, tx *db.Tx, w localWish, amounts map[string]int64, local *localRooms) (rooms, error) {
 	if local.found == nil {
 		var err error
 		if local.lending, err = s.lendingTx(ctx, tx); err != nil {
 			return rooms{}, err
 		}
-		local.found = map[localWish]rooms{}
+		local.found, local.byTask = map[localWish]rooms{}, map[localTask]rooms{}
 	}
-	x := rooms{map[string]string{}, map[string]string{}}
-	free := false
+	x := rooms{never: map[string]string{}, busy: map[string]string{}}
 	for center := range local.at {
 		now, ever, err := local.room(w.shares, nodesOf(local.of(center, w, amounts)))
 		switch {
@@ -213,9 +237,9 @@ func (s *Service) notLocal(ctx context.Context, tx *db.Tx, w localWish, amounts 
 		case len(now) == 0:
 			x.busy[center] = "the pool node on its machine has no room for its shares now, another center's has"
 		}
-		free = free || len(now) > 0
+		x.free = x.free || len(now) > 0
 	}
-	if !free {
+	if !x.free {
 		x.busy = x.never
 	}
 	local.found[w] = x

@@ -3,6 +3,8 @@ package jobs
 import (
 	"context"
 	"slices"
+	"strconv"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -35,6 +37,32 @@ func (s *Service) planned(ctx context.Context, spec *jobsv1.JobSpec) (*record, s
 	return r, it, err
 }
 
+// unlent are what replicas would wait for in the accelerator pool that nothing else holds.
+func (s *Service) unlent(ctx context.Context, r *record, it *scheduler.Item) (waits []*schedulerv1.Wait, err error) {
+	if !it.Asks {
+		return nil, nil
+	}
+	err = s.db.View(ctx, func(tx *db.Tx) error {
+		room, err := s.pool.RoomTx(ctx, tx)
+		if err != nil {
+			return err
+		}
+		waits = nil
+		for i := range it.Work.Tasks {
+			t := &it.Work.Tasks[i]
+			n, err := strconv.Atoi(t.ID)
+			if err != nil || !s.asks(r.spec.Tasks[n]) {
+				continue
+			}
+			if why := room(sharesOf(r, int64(n))); why != "" {
+				waits = append(waits, &schedulerv1.Wait{Cause: schedulerv1.Wait_CAUSE_POOL, TaskIndex: int32(n), Replicas: int32(t.Replicas), Message: lendWaits + why})
+			}
+		}
+		return nil
+	})
+	return waits, err
+}
+
 // Plan says what would become of a job if it were submitted now; nothing is
 // stored. It returns what Submit would of a job that is refused.
 func (s *Service) Plan(ctx context.Context, spec *jobsv1.JobSpec) (*jobsv1.PlanJobResponse, error) {
@@ -45,6 +73,13 @@ func (s *Service) Plan(ctx context.Context, spec *jobsv1.JobSpec) (*jobsv1.PlanJ
 	p, err := s.sched.Preview(ctx, &it)
 	if err != nil {
 		return nil, err
+	}
+	waits, err := s.unlent(ctx, r, &it)
+	if err != nil {
+		return nil, err
+	}
+	if len(waits) > 0 {
+		p.Waits, p.Start, p.Basis = append(p.Waits, waits...), time.Time{}, scheduler.PoolBasis
 	}
 	slices.SortStableFunc(p.Decisions, func(a, b *schedulerv1.Decision) int {
 		if a.TaskIndex != b.TaskIndex {

@@ -33,6 +33,8 @@ type Pool interface {
 	LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, nodes []string) (now, ever []string, err error), error)
 	// AskedTx returns what replicas that wait to be placed have asked for.
 	AskedTx(ctx context.Context, tx *db.Tx) (pool.Asked, error)
+	// RoomTx returns what says why a run could not have its shares now; "": it could.
+	RoomTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares) string, error)
 	// Ask has replicas that are to be placed ask for their shares, those that have not, in
 	// their order, and returns what those wait for that have none yet, by their wishes, and
 	// why others may not ask now.

@@ -22,6 +22,10 @@ import (
 // the order of those who place them, who know what tenants have had.
 const maxAsked = 64
 
+// maxLocal is how many runs of a tenant may wait so that have a place already, as their
+// shares are to be on their machine.
+const maxLocal = 16
+
 // crowded is why a replica does not wait here.
 const crowded = "others of its tenant wait for such shares before it"
 
@@ -59,6 +63,22 @@ func readAsked(ctx context.Context, tx *db.Tx) (map[string]pool.Wish, map[likene
 	return wishes, waiting, nil
 }
 
+// readLocal counts the runs that wait with a place, by what is alike wherever they are.
+func readLocal(ctx context.Context, tx *db.Tx) (map[likeness]int, error) {
+	waiting := map[likeness]int{}
+	err := tx.Query(ctx, `SELECT tenant_id, group_id, api, model, physical, COUNT(DISTINCT run_id) FROM pool_slices WHERE state = 1 AND run_id <> '' AND NOT wished GROUP BY tenant_id, group_id, api, model, physical`, nil, func(row db.Row) error {
+		var l likeness
+		var n int
+		err := row.Scan(&l.tenant, &l.group, &l.api, &l.model, &l.physical, &n)
+		waiting[l] = n
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count the runs that wait for slices: %w", err)
+	}
+	return waiting, nil
+}
+
 // AskedTx returns what replicas that wait to be placed have asked for.
 func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err error) {
 	var waiting map[likeness]int
@@ -72,6 +92,10 @@ func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err e
 	if p.specs, err = readSpecs(ctx, tx); err != nil {
 		return out, err
 	}
+	local, err := readLocal(ctx, tx)
+	if err != nil {
+		return out, err
+	}
 	more := map[likeness]int{}
 	out.Full = func(w pool.Shares) string {
 		r, caller := request(w)
@@ -80,6 +104,13 @@ func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err e
 			return "" // who asks is told
 		}
 		l := x.likeness()
+		if w.Local {
+			if l.node = ""; local[l] >= maxLocal {
+				return crowded
+			}
+			local[l]++
+			return ""
+		}
 		if waiting[l] >= maxAsked || more[l] >= maxAsked {
 			return crowded
 		}
@@ -87,6 +118,35 @@ func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err e
 		return ""
 	}
 	return out, nil
+}
+
+// RoomTx returns what says why a run could not have its shares now, "" if it could, unless
+// others wait for them.
+func (s *Service) RoomTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares) string, error) {
+	p, err := s.readPool(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	nodes := mine(p.nodes)
+	return func(w pool.Shares) string {
+		r, caller := request(w)
+		x := r.slice(caller, tx.Now)
+		g, err := p.complete(caller, &r, x, max(r.Cards, 1))
+		if err != nil {
+			return ""
+		}
+		set := []*Slice{x}
+		for i := int64(1); i < r.Cards; i++ {
+			y := *x
+			y.ID = fmt.Sprintf("%s.%d", x.ID, i)
+			set = append(set, &y)
+		}
+		why, err := s.together(set, g, nodes, p.base)
+		if err != nil {
+			return ""
+		}
+		return why
+	}, nil
 }
 
 // Ask has replicas that are to be placed ask for their shares, in their order, unless they
@@ -230,7 +290,7 @@ func (a *asking) could(list []*Slice) (bool, error) {
 	}
 	for id, set := range of {
 		i := slices.IndexFunc(a.pool.groups, func(g *Group) bool { return g.ID == id })
-		if ok, err := a.s.together(set, a.pool.groups[i], a.bare, a.pool.base); !ok || err != nil {
+		if why, err := a.s.together(set, emptied(a.pool.groups[i]), a.bare, a.pool.base); why != "" || err != nil {
 			return false, err
 		}
 	}

@@ -97,6 +97,10 @@ func TestJobsAsk(t *testing.T) {
 		if j := a.Admin.Job(t, waiting[0]); j.State != jobsv1.State_STATE_QUEUED || j.Replicas[0].AiCenterId != "" {
 			t.Errorf("what waits for the pool is %v with %v", j.State, j.Replicas)
 		}
+		plan, err := a.Admin.Jobs.PlanJob(t.Context(), &jobsv1.PlanJobRequest{Job: shared("next", &jobsv1.PoolShares{Api: "cuda", ComputePercent: 10, MemoryMib: 10})})
+		if err != nil || len(plan.Waits) != 1 || plan.Waits[0].Message != noRoom || plan.EstimatedStart != nil {
+			t.Errorf("what is planned waits for %v: %v", plan.GetWaits(), err)
+		}
 		// Others have the room meanwhile, and keep it.
 		plain := x.center.Of(a.Admin.Submit(t, apptest.Job("plain", 1)), 1)[0]
 		plain.Run()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -221,5 +222,45 @@ func TestJobsLocal(t *testing.T) {
 		both.Run()
 		both.End("completed", 0)
 		two.tell()
+	})
+}
+
+// Where no node has room, a few of a tenant's runs wait with a place on its machine, the others in
+// the queue, and without room at a center. They come as those have theirs.
+func TestJobsLocalMany(t *testing.T) {
+	t.Parallel()
+	apptest.Each(t, func(t *testing.T, a *apptest.App) {
+		_, err := a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
+		must(t, err)
+		one, other := newMachine(t, a, "one", "A"), newMachine(t, a, "other", "A")
+		one.lives()
+		other.lives()
+		features := []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA, adapterv1.Feature_FEATURE_POOL_LOCAL}
+		var brief atomic.Bool
+		center := a.Join(t, apptest.Center{ID: "ones", Features: features, PoolNodes: []string{"one"}, Play: func(r *apptest.Replica) {
+			if brief.Load() {
+				apptest.Succeed(r)
+			}
+		}})
+		a.Join(t, apptest.Center{ID: "others", Features: features, PoolNodes: []string{"other"}}) // it has room
+		job := func(name string, replicas int32) string {
+			j := center.Pin(shared(name, &jobsv1.PoolShares{Api: "cuda", Local: true, ComputePercent: 100, MemoryMib: 10}))
+			j.Tasks[0].ReplicaNumber = replicas
+			return a.Admin.Submit(t, j)
+		}
+		busy := center.Of(job("busy", 1), 1)[0]
+		one.runs(busy.Pool.Passes...)
+		busy.Run()
+		x := &asking{real: real{t: t, app: a}, center: center}
+		many := job("many", 40)
+		const crowded = "waits for its shares of the accelerator pool: others of its tenant wait for such shares before it"
+		x.await(many, 24, crowded)
+		if c, err := a.Registry.GetCenter(t.Context(), "ones"); err != nil || c.Running+c.Waiting > 1+16 {
+			t.Errorf("%d and %d hold room at the center: %v", c.Running, c.Waiting, err)
+		}
+		brief.Store(true)
+		one.runs()
+		busy.End("completed", 0)
+		a.Admin.AwaitState(t, many, jobsv1.State_STATE_SUCCEEDED)
 	})
 }

@@ -472,8 +472,15 @@ func (f *filling) ever(set []*Slice, g *Group) bool {
 	if f.bare == nil {
 		f.bare = bare(f.nodes)
 	}
-	ok, err := f.s.together(set, g, f.bare, f.base)
-	return ok || err != nil
+	why, err := f.s.together(set, emptied(g), f.bare, f.base)
+	return why == "" || err != nil
+}
+
+// emptied is a group that has nothing.
+func emptied(g *Group) *Group {
+	own := *g
+	own.ComputeLent, own.MemoryLent = 0, 0
+	return &own
 }
 
 // bare are nodes of which nothing is lent.
@@ -487,10 +494,10 @@ func bare(nodes []*Node) []*Node {
 	return out
 }
 
-// together reports whether slices have room at the same time; nodes are as before then.
-func (s *Service) together(set []*Slice, g *Group, nodes []*Node, base Policy) (bool, error) {
+// together returns why slices have no room at the same time, "" if they have; nodes are as
+// before then.
+func (s *Service) together(set []*Slice, g *Group, nodes []*Node, base Policy) (why string, err error) {
 	own := *g
-	own.ComputeLent, own.MemoryLent = 0, 0
 	var had []*Slice
 	var spots []spot
 	defer func() {
@@ -506,13 +513,13 @@ func (s *Service) together(set []*Slice, g *Group, nodes []*Node, base Policy) (
 		}
 		at, err := s.spot(&y, &own, nodes, nil, base)
 		if err != nil || at.reason != "" {
-			return false, err
+			return at.reason, err
 		}
 		at.take(&y, &own, 1)
 		y.Node, y.Device = at.node.ID, at.device.ID
 		had, spots = append(had, &y), append(spots, at)
 	}
-	return true, nil
+	return "", nil
 }
 
 // alike is what tells of slices that wait by themselves, and beside no others, where they

@@ -363,7 +363,7 @@ func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobReques
 			continue
 		}
 		res.Waits = append(res.Waits, &schedulerv1.Wait{Cause: h.Cause, TaskIndex: int32(h.Task), Replicas: int32(h.Replicas), Message: h.Text})
-		res.EstimateBasis = cmp.Or(res.EstimateBasis, "when shares of the accelerator pool end is not known")
+		res.EstimateBasis = cmp.Or(res.EstimateBasis, PoolBasis)
 	}
 	for _, d := range res.Decisions {
 		if int(d.TaskIndex) < len(ex.TaskNames) {
@@ -376,6 +376,9 @@ func (h handler) ExplainJob(ctx context.Context, r *schedulerv1.ExplainJobReques
 	})
 	return res, nil
 }
+
+// PoolBasis is why nobody can say when work starts that waits for the accelerator pool.
+const PoolBasis = "when shares of the accelerator pool end is not known"
 
 // Preview is what would become of work now, with nothing placed.
 type Preview struct {
@@ -412,7 +415,9 @@ func (s *Service) Preview(ctx context.Context, it *Item) (*Preview, error) {
 			return nil, err
 		}
 	} else if len(it.Held) > 0 {
-		out.Basis = "what it waits for has no certain time"
+		if out.Basis = "what it waits for has no certain time"; !slices.ContainsFunc(it.Held, func(h Held) bool { return h.Cause != schedulerv1.Wait_CAUSE_POOL }) {
+			out.Basis = PoolBasis
+		}
 	}
 	return out, nil
 }
