@@ -233,6 +233,34 @@ describe("accelerator pool", { skip, timeout: 900_000 }, () => {
     await p.open("Accelerator pool");
   });
 
+  test("a job that waits for the pool says so in both languages, and has no place meanwhile", async (t) => {
+    if (missing) return t.skip(missing);
+    const tasks = [
+      {
+        name: "main",
+        command: "true",
+        imageId: "host",
+        resourceSpecId: "small",
+        replicaNumber: 1,
+        network: true,
+        pool: { computePercent: 90, memoryMib: 10 },
+      },
+    ];
+    const job = await p.rest("POST", "/v1/jobs", { job: { name: "waits", tasks } });
+    for (const [language, text] of [
+      ["zh", "等待其加速器池份额：允许使用的设备目前都没有空间"],
+      ["en", "waits for its shares of the accelerator pool: no device that is allowed has room now"],
+    ]) {
+      await page.evaluate((l) => localStorage.setItem("yunhe.language", l), language);
+      await page.goto(`${p.url}/jobs/${job.jobId}`);
+      await page.getByTestId("waits").getByText(text).waitFor();
+      await p.shot(`pool-job-waits-${language}`);
+    }
+    assert.equal((await p.rest("GET", `/v1/jobs/${job.jobId}`)).replicas[0].aiCenterId ?? "", "");
+    await p.rest("POST", `/v1/jobs/${job.jobId}/stop`, {});
+    await p.open("Accelerator pool");
+  });
+
   test("the policy of the pool is set", async (t) => {
     if (missing) return t.skip(missing);
     await tab("Scheduling policy");
