@@ -172,7 +172,7 @@ var words = map[bool]map[string]string{
 		"requested": "Requested", "placed": "Placed", "ended": "Ended", "failed": "Failed", "mean": "Mean wait s", "max": "Longest wait s", "reason": "Reason", "count": "Slices", "percent": "%",
 	},
 	true: {
-		"1": "加速器池:资源", "2": "加速器池:任务调度", "3": "加速器池:运行", "span": "自 %s 至 %s(UTC),按小时统计",
+		"1": "加速卡资源池:资源", "2": "加速卡资源池:任务调度", "3": "加速卡资源池:运行", "span": "自 %s 至 %s(UTC),按小时统计",
 		"devices": "设备", "groups": "逻辑资源组", "users": "用户", "times": "随时间变化", "queueing": "排队", "reasons": "切片结束原因",
 		"device": "设备", "group": "组", "user": "用户", "time": "开始", "lent": "已分配算力 %", "busy": "设备时间 %", "memory": "已分配显存 %", "used": "已用显存 %", "energy": "能耗 Wh", "sliceenergy": "切片能耗 Wh", "known": "能耗来自计数器与驱动,或设备的声明模型",
 		"lenth": "设备×小时", "busys": "设备时间 秒", "memoryh": "显存 GiB×小时", "usedh": "已用 GiB×小时", "heldh": "切片×小时",

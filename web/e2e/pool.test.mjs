@@ -248,7 +248,7 @@ describe("accelerator pool", { skip, timeout: 900_000 }, () => {
     ];
     const job = await p.rest("POST", "/v1/jobs", { job: { name: "waits", tasks } });
     for (const [language, text] of [
-      ["zh", "等待其加速器池份额：允许使用的设备目前都没有空间"],
+      ["zh", "等待其加速卡资源池份额：允许使用的设备目前都没有空间"],
       ["en", "waits for its shares of the accelerator pool: no device that is allowed has room now"],
     ]) {
       await page.evaluate((l) => localStorage.setItem("yunhe.language", l), language);
