@@ -260,7 +260,15 @@ func (s *Service) Ready(ctx context.Context, ps []scheduler.Placement) ([]bool, 
 	var waits, not map[string]string
 	if len(list) > 0 {
 		if waits, not, err = s.pool.Ask(ctx, list); err != nil {
-			return nil, err
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			// What wants no shares is placed all the same.
+			s.log.Warn("the pool was not asked for shares, will try again", "replicas", len(list), "error", err)
+			waits, not = nil, map[string]string{}
+			for _, w := range list {
+				not[w.Wish] = "the pool cannot be asked now"
+			}
 		}
 	}
 	s.crowd.refuse(not, s.db.Now())

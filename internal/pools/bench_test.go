@@ -3,7 +3,12 @@ package pools_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
 )
@@ -58,6 +63,45 @@ func BenchmarkLending(b *testing.B) {
 					_, err := a.Admin.Pool.ReleaseSlice(b.Context(), &poolv1.ReleaseSliceRequest{SliceId: have[0]})
 					must(b, err)
 					have = append(have[1:], ask())
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkAsking is what jobs cost that wait for the pool: of 8,000 that want one of eight cards
+// each, how much of a core the platform needs while nothing comes or ends, and how long each
+// run takes it where these end at once. Make targets: bench-lend.
+func BenchmarkAsking(b *testing.B) {
+	for _, pg := range []bool{false, true} {
+		b.Run(map[bool]string{false: "sqlite", true: "postgres"}[pg], func(b *testing.B) {
+			a, _ := lendingOf(b, pg, 1)
+			came := make(chan *apptest.Replica, 8)
+			a.Join(b, apptest.Center{ID: "lends", CPU: 64000, Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA}, Play: func(r *apptest.Replica) { came <- r }})
+			r := &jobsv1.SubmitJobsRequest{}
+			for range 4000 {
+				r.Jobs = append(r.Jobs, shared("many", &jobsv1.PoolShares{Api: "cuda", ComputePercent: 100, MemoryMib: 10}))
+			}
+			for range 2 {
+				_, err := a.Admin.Jobs.SubmitJobs(b.Context(), r)
+				must(b, err)
+			}
+			apptest.Until(b, "all cards are lent", func() bool { return len(came) == 8 })
+			b.Run("wait", func(b *testing.B) {
+				used := func() int64 {
+					var u unix.Rusage
+					must(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
+					return u.Utime.Nano() + u.Stime.Nano()
+				}
+				before := used()
+				for range b.N { // all of them are looked at every few seconds
+					<-time.After(10 * time.Second)
+				}
+				b.ReportMetric(float64(used()-before)/float64(b.N)/1e8, "%core")
+			})
+			b.Run("run", func(b *testing.B) {
+				for range b.N {
+					apptest.Succeed(<-came)
 				}
 			})
 		})

@@ -507,7 +507,7 @@ func (s *Service) together(set []*Slice, g *Group, nodes []*Node, base Policy) (
 	}()
 	for _, x := range set {
 		y := *x
-		y.beside, y.apart, y.home, y.Affinity, y.Anti = nil, nil, "", "", ""
+		y.beside, y.apart, y.home = nil, nil, ""
 		if y.regard(had); y.Physical {
 			y.Memory = 0
 		}

@@ -570,6 +570,9 @@ func (c *cycler) ready(ctx context.Context, snap *registry.Snapshot, all []place
 		if e := entries[p.Work]; e != nil && e.Asks {
 			if i++; !ready[i] {
 				c.freed = append(c.freed, e.Work.ID)
+				if len(e.budgets) > 0 {
+					c.BudgetsChanged() // what it would have cost is left
+				}
 				continue
 			}
 		}

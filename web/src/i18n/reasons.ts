@@ -109,6 +109,8 @@ const SENTENCES: ReadonlyArray<readonly [english: string, chinese: string]> = [
   ["others of its gang: {why…}", "同组的其他副本在等待：{why}"],
   ["others of its tenant wait for such shares before it", "同租户的其他副本先等待这样的份额"],
   ["no device that is allowed has room now", "允许使用的设备目前都没有空间"],
+  ["the pool cannot be asked now", "目前无法向资源池申请"],
+  ["the pool has no {count} such shares at once", "资源池无法同时提供 {count} 份这样的份额"],
   ["its slices are not placed yet", "其切片尚未放置"],
   ["no pool node on its machine lends such shares now", "其所在机器上目前没有池节点可借出这样的份额"],
   ["pool node {node} does not answer", "池节点 {node} 没有应答"],
