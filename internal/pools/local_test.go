@@ -112,6 +112,7 @@ func TestJobsLocal(t *testing.T) {
 		_, err = a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "a", Group: &poolv1.PoolGroup{TenantIds: []string{"others"}}})
 		must(t, err)
 		one, two := newMachine(t, a, "one", "A"), newMachine(t, a, "two", "B", "B")
+		two.lives()
 		lends := []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA}
 		local := append(slices.Clone(lends), adapterv1.Feature_FEATURE_POOL_LOCAL)
 		refuse := func(*adapterv1.Attempt) string { return "it came here" }
@@ -162,6 +163,7 @@ func TestJobsLocal(t *testing.T) {
 		must(t, err)
 		cards := a.Admin.Submit(t, shares("cards", &jobsv1.PoolShares{Cards: 2}))
 		both := twos.Of(cards, 1)[0]
+		two.runs(both.GetPool().GetPasses()...)
 		if p := both.GetPool(); !p.GetLocal() || len(p.GetPasses()) != 2 || p.Passes[0].NodeId != "two" || p.Passes[0].Host != "two.1" || p.Passes[0].Bus != "0000:17:00.0" || p.Passes[1].Bus != "0000:27:00.0" {
 			t.Errorf("its center is sent %v", p)
 		}
@@ -221,7 +223,7 @@ func TestJobsLocal(t *testing.T) {
 		}
 		both.Run()
 		both.End("completed", 0)
-		two.tell()
+		two.runs()
 	})
 }
 
