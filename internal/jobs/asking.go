@@ -57,23 +57,23 @@ func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *sch
 		}
 		b.asked = &asked
 	}
-	gang := map[int]string{} // by task, for all replicas: they ask together
+	asked := map[int]string{} // by task, the last answer: that of all replicas of a gang, which ask together
 	waits := func(t *place.Task, task, replica int) string {
 		if w, has := b.asked.Wishes[wishOf(r.id, task, replica)]; has {
 			return w.Waits
 		}
-		if text, known := gang[task]; known && it.Work.Gang {
+		if text, known := asked[task]; known && it.Work.Gang {
 			return text
 		}
 		w := sharesOf(r, int64(task))
 		if w.Local && !b.local.full(r.id, task, t) {
 			return ""
 		}
-		if gang[task] = b.asked.Full(w); gang[task] != "" {
+		if asked[task] = b.asked.Full(w); asked[task] != "" {
 			b.crowd = append(b.crowd, crowded{r.id, w})
 		}
-		gang[task] = cmp.Or(gang[task], s.crowd.refused(wishOf(r.id, task, replica), s.db.Now()))
-		return gang[task]
+		asked[task] = cmp.Or(asked[task], s.crowd.refused(wishOf(r.id, task, replica), s.db.Now()))
+		return asked[task]
 	}
 	why := ""
 	for _, list := range []*[]place.Task{&it.Work.Tasks, &it.More} {
@@ -295,16 +295,20 @@ func (s *Service) tend(ctx context.Context, last *lent, placed map[string]bool) 
 			delete(last.woken, wish)
 		}
 	}
-	have := map[string]bool{} // jobs
+	var have []string
+	jobs := map[string]bool{}
 	for id := range placed {
 		if job, _, _ := wisher(id); job != id && !last.woken[id] {
-			have[job], last.woken[id] = true, true
+			jobs[job], have = true, append(have, id)
 		}
 	}
 	if len(have) > 0 {
-		if err := s.lookAgain(ctx, sortedKeys(have)); err != nil {
+		if err := s.lookAgain(ctx, sortedKeys(jobs)); err != nil {
 			return err
 		}
+	}
+	for _, id := range have {
+		last.woken[id] = true
 	}
 	if now.Sub(last.kept) < askPool {
 		return nil

@@ -54,7 +54,11 @@ func (s *Service) unlent(ctx context.Context, r *record, it *scheduler.Item) (wa
 			if err != nil || !s.asks(r.spec.Tasks[n]) {
 				continue
 			}
-			if why := room(sharesOf(r, int64(n))); why != "" {
+			why, err := room(sharesOf(r, int64(n)))
+			if err != nil {
+				return err
+			}
+			if why != "" {
 				waits = append(waits, &schedulerv1.Wait{Cause: schedulerv1.Wait_CAUSE_POOL, TaskIndex: int32(n), Replicas: int32(t.Replicas), Message: lendWaits + why})
 			}
 		}

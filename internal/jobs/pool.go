@@ -34,7 +34,7 @@ type Pool interface {
 	// AskedTx returns what replicas that wait to be placed have asked for.
 	AskedTx(ctx context.Context, tx *db.Tx) (pool.Asked, error)
 	// RoomTx returns what says why a run could not have its shares now; "": it could.
-	RoomTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares) string, error)
+	RoomTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares) (string, error), error)
 	// Ask has replicas that are to be placed ask for their shares, those that have not, in
 	// their order, and returns what those wait for that have none yet, by their wishes, and
 	// why others may not ask now.

@@ -18,8 +18,8 @@ import (
 // without taking anything else: what they ask for is in the name of a wish, and becomes
 // their run's when that is there (Lend).
 
-// maxAsked is how many replicas of a tenant may wait for what is alike. The others come in
-// the order of those who place them, who know what tenants have had.
+// maxAsked is how many replicas of a tenant may wait for what is alike: others are not behind
+// all of its jobs.
 const maxAsked = 64
 
 // maxLocal is how many runs of a tenant may wait so that have a place already, as their
@@ -99,8 +99,8 @@ func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err e
 	more := map[likeness]int{}
 	out.Full = func(w pool.Shares) string {
 		r, caller := request(w)
-		x := r.slice(caller, tx.Now)
-		if _, err := p.complete(caller, &r, x, max(r.Cards, 1)); err != nil {
+		x, cards := r.slice(caller, tx.Now)
+		if _, err := p.complete(caller, &r, x, cards); err != nil {
 			return "" // who asks is told
 		}
 		l := x.likeness()
@@ -121,31 +121,27 @@ func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err e
 }
 
 // RoomTx returns what says why a run could not have its shares now, "" if it could, unless
-// others wait for them.
-func (s *Service) RoomTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares) string, error) {
+// others wait for them; of what the pool refuses whatever there is it says nothing.
+func (s *Service) RoomTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares) (string, error), error) {
 	p, err := s.readPool(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
 	nodes := mine(p.nodes)
-	return func(w pool.Shares) string {
+	return func(w pool.Shares) (string, error) {
 		r, caller := request(w)
-		x := r.slice(caller, tx.Now)
-		g, err := p.complete(caller, &r, x, max(r.Cards, 1))
+		x, cards := r.slice(caller, tx.Now)
+		g, err := p.complete(caller, &r, x, cards)
 		if err != nil {
-			return ""
+			return "", nil //nolint:nilerr // who asks is told
 		}
 		set := []*Slice{x}
-		for i := int64(1); i < r.Cards; i++ {
+		for i := range cards - 1 {
 			y := *x
 			y.ID = fmt.Sprintf("%s.%d", x.ID, i)
 			set = append(set, &y)
 		}
-		why, err := s.together(set, g, nodes, p.base)
-		if err != nil {
-			return ""
-		}
-		return why
+		return s.together(set, g, nodes, p.base)
 	}, nil
 }
 
@@ -230,12 +226,12 @@ func (a *asking) ask(ctx context.Context, tx *db.Tx, gang []pool.Shares) (why st
 			continue
 		}
 		r, caller := request(w)
-		x := r.slice(caller, tx.Now.Add(time.Duration(a.asked+len(list))*time.Microsecond))
-		if r.check() != nil || a.pool.allowed(caller, &r, x) != nil {
+		x, n := r.slice(caller, tx.Now.Add(time.Duration(a.asked+len(list))*time.Microsecond))
+		if r.check() != nil || a.pool.allowed(caller, &r, x, n) != nil {
 			continue
 		}
 		x.run.ID, x.wished = w.Wish, true
-		list, cards, sum = append(list, x), append(cards, max(r.Cards, 1)), sum+max(r.Cards, 1)
+		list, cards, sum = append(list, x), append(cards, n), sum+n
 	}
 	if len(list) == 0 {
 		return "", nil
@@ -265,7 +261,9 @@ func (a *asking) ask(ctx context.Context, tx *db.Tx, gang []pool.Shares) (why st
 			x.CreatedAt = db.Time(since)
 		}
 		if len(gang) > 1 {
-			sets[x.Group] = cmp.Or(sets[x.Group], x.ID)
+			if sets[x.Group] == "" {
+				sets[x.Group] = core.NewID("set") // of no slice: a run's own has the name of its first
+			}
 			x.Set = sets[x.Group]
 		}
 		owner := core.Caller{UserID: x.User, UserName: x.UserName, TenantID: x.Tenant}
@@ -323,7 +321,7 @@ func (s *Service) adopt(ctx context.Context, w pool.Shares) (list []*Slice, err 
 		if len(list) > 1 {
 			set = list[0].ID
 		}
-		_, err = tx.Exec(ctx, `UPDATE pool_slices SET run_id = $2, run_number = $3, set_id = $4, wished = $5, polled_at = $6, assigned_at = CASE WHEN state = 2 THEN $6 ELSE assigned_at END
+		_, err = tx.Exec(ctx, `UPDATE pool_slices SET run_id = $2, run_number = $3, set_id = $4, wished = $5, polled_at = $6, metered_at = $6, assigned_at = CASE WHEN state = 2 THEN $6 ELSE assigned_at END
 			WHERE run_id = $1 AND run_id <> '' AND state < 4`, w.Wish, w.Run, int64(w.Number), set, false, db.Micros(tx.Now))
 		if err != nil {
 			return fmt.Errorf("give run %s what was asked for it: %w", w.Run, err)

@@ -4,16 +4,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	controlv1 "yunhe.dev/yunhe/gen/yunhe/control/v1"
 	identityv1 "yunhe.dev/yunhe/gen/yunhe/identity/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	meteringv1 "yunhe.dev/yunhe/gen/yunhe/metering/v1"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/pools"
 )
 
 // asking is a center whose runs have the cards of nodes that are played.
@@ -24,6 +29,16 @@ type asking struct {
 }
 
 const noRoom = "waits for its shares of the accelerator pool: no device that is allowed has room now"
+
+// busy is that with one node, whose card a run has.
+func busy(t *testing.T, a *apptest.App, cpu int64) (x *asking, one *machine, has *apptest.Replica) {
+	t.Helper()
+	x, one = ask(t, a, cpu), newMachine(t, a, "one", "A")
+	one.lives()
+	has = x.center.Of(x.wants("busy", 1, false), 1)[0]
+	x.begins(has, one)
+	return x, one, has
+}
 
 func ask(t *testing.T, a *apptest.App, cpu int64) *asking {
 	t.Helper()
@@ -80,11 +95,7 @@ func (x *asking) queue() (jobs []string) {
 func TestJobsAsk(t *testing.T) {
 	t.Parallel()
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {
-		x := ask(t, a, 2000)
-		one := newMachine(t, a, "one", "A")
-		one.lives()
-		busy := x.center.Of(x.wants("busy", 1, false), 1)[0]
-		x.begins(busy, one)
+		x, one, busy := busy(t, a, 2000)
 		var waiting []string
 		for i := range 4 {
 			waiting = append(waiting, x.wants(fmt.Sprintf("waits-%d", i), 1, false))
@@ -120,9 +131,12 @@ func TestJobsAsk(t *testing.T) {
 		has.Run()
 		apptest.Until(t, "the card is another's, as the first came to no room", func() bool {
 			s := x.slicesOf(waiting[0])
-			return s[len(s)-1].State == poolv1.Slice_STATE_ENDED && s[len(s)-1].Reason == "nobody came for it within 15s"
+			return s[len(s)-1].State == poolv1.Slice_STATE_ENDED && s[len(s)-1].Reason == "no center had room for its replica within 15s"
 		})
 		x.holds(2)
+		if u, err := a.Admin.Metering.ListUsage(t.Context(), &meteringv1.ListUsageRequest{JobId: waiting[0]}); err != nil || len(u.Usage) > 0 {
+			t.Errorf("what it did not come to is billed: %v, %v", u.GetUsage(), err)
+		}
 		has.End("completed", 0)
 		var order []string
 		for range waiting {
@@ -201,11 +215,7 @@ func TestJobsAskGang(t *testing.T) {
 func TestJobsAskMany(t *testing.T) {
 	t.Parallel()
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {
-		x := ask(t, a, 100_000)
-		one := newMachine(t, a, "one", "A")
-		one.lives()
-		busy := x.center.Of(x.wants("busy", 1, false), 1)[0]
-		x.begins(busy, one)
+		x, _, _ := busy(t, a, 100_000)
 		never := x.wants("never", 2, true) // it keeps nobody from the card
 		x.waits(never, "waits for its shares of the accelerator pool: the pool has no 2 such shares at once", 2)
 		many := x.wants("many", 60, false)
@@ -243,11 +253,7 @@ func TestJobsAskMany(t *testing.T) {
 func TestJobsAskAllocation(t *testing.T) {
 	t.Parallel()
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {
-		x := ask(t, a, 64000)
-		one := newMachine(t, a, "one", "A")
-		one.lives()
-		busy := x.center.Of(x.wants("busy", 1, false), 1)[0]
-		x.begins(busy, one)
+		x, one, busy := busy(t, a, 64000)
 		held, err := a.Admin.Control.ApplyAllocation(t.Context(), &controlv1.ApplyAllocationRequest{AiCenterId: "lends", ResourceSpecId: "small", Count: 1})
 		must(t, err)
 		apptest.Until(t, "it is held", func() bool {
@@ -301,14 +307,10 @@ func TestJobsAskPreempt(t *testing.T) {
 func TestJobsAskFair(t *testing.T) {
 	t.Parallel()
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {
-		x := ask(t, a, 64000)
+		x, one, busy := busy(t, a, 64000)
 		bob := a.User(t, "beta", "bob", identityv1.Role_ROLE_USER)
 		_, err := a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default", "beta"}}})
 		must(t, err)
-		one := newMachine(t, a, "one", "A")
-		one.lives()
-		busy := x.center.Of(x.wants("busy", 1, false), 1)[0]
-		x.begins(busy, one)
 		many := x.wants("many", 200, false)
 		x.await(many, 64, noRoom)
 		job := shared("few", &jobsv1.PoolShares{Api: "cuda", ComputePercent: 100, MemoryMib: 10})
@@ -337,4 +339,101 @@ func (x *asking) await(job string, n int32, what string) {
 		}
 		return false
 	})
+}
+
+// An elastic gang runs with the cards that there are, from its least on; its others wait for theirs.
+func TestJobsAskElastic(t *testing.T) {
+	t.Parallel()
+	apptest.Each(t, func(t *testing.T, a *apptest.App) {
+		x := ask(t, a, 64000)
+		one := newMachine(t, a, "one", "A")
+		one.lives()
+		j := shared("elastic", &jobsv1.PoolShares{Api: "cuda", ComputePercent: 100, MemoryMib: 10})
+		j.Gang, j.Elastic, j.Tasks[0].ReplicaNumber, j.Tasks[0].MinReplicas = true, true, 3, 1
+		id := a.Admin.Submit(t, j)
+		x.begins(x.center.Of(id, 1)[0], one)
+		x.waits(id, noRoom, 2)
+		x.holds(1)
+		two := newMachine(t, a, "two", "A")
+		two.lives()
+		x.center.Of(id, 2)
+		x.waits(id, noRoom, 1)
+		x.holds(2)
+	})
+}
+
+// Two processes that ask for the same at once have it once.
+func TestAskAtOnce(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		w.node("n1", "A")
+		var all []pool.Shares
+		for i := range 10 {
+			all = append(all, wish(fmt.Sprintf("job/0/%d", i), ""))
+		}
+		two := []*pools.Service{w.Service, w.another()}
+		var work sync.WaitGroup
+		for i := range 8 {
+			work.Go(func() {
+				if _, not, err := two[i%2].Ask(t.Context(), all); err != nil || len(not) > 0 {
+					t.Errorf("asked: %v, %v", not, err)
+				}
+			})
+		}
+		work.Wait()
+		list, _, err := w.List(w.ann, pools.Filter{}, 100, "")
+		must(t, err)
+		if len(list) != 10 {
+			t.Errorf("for ten wishes there are %d slices", len(list))
+		}
+	})
+}
+
+// What a gang's runs have, each has for itself: it does not end with what another of the gang
+// asked for and did not come for. That is not billed, and tells of no failure.
+func TestAskedGang(t *testing.T) {
+	t.Parallel()
+	each(t, func(w *world) {
+		w.group(pools.Group{ID: "g"})
+		n := w.node("n1", "A", "A", "A", "A")
+		gang := []pool.Shares{wish("job/0/0", "job"), wish("job/0/1", "job")}
+		for i := range gang {
+			gang[i].Cards = 2
+		}
+		waits, not, err := w.Ask(t.Context(), gang)
+		if err != nil || len(waits)+len(not) > 0 {
+			t.Fatalf("it waits: %v, %v, %v", waits, not, err)
+		}
+		gang[0].Run = "att_1"
+		passes, _, err := w.Lend(t.Context(), gang[0], pool.Home{})
+		must(t, err)
+		if len(passes) != 2 {
+			t.Fatalf("its run has %v", passes)
+		}
+		n.runs(passes[0].Slice, passes[1].Slice)
+		w.clock.add(16 * time.Second)
+		n.runs(passes[0].Slice, passes[1].Slice)
+		w.round()
+		for _, p := range passes {
+			if x := w.slice(p.Slice); x.State != pools.Running || len(x.Cards) != 2 {
+				t.Errorf("what the run has is %v: %s, beside %v", x.State, x.Reason, x.Cards)
+			}
+		}
+		over, _, err := w.List(w.ann, pools.Filter{States: []pools.State{pools.Ended}}, 100, "")
+		must(t, err)
+		if len(over) != 2 {
+			t.Fatalf("%d slices ended", len(over))
+		}
+		for _, x := range over {
+			if x.Failed() || !strings.Contains(x.Reason, "no center had room for its replica within 15s") {
+				t.Errorf("what nobody came for ended as %q", x.Reason)
+			}
+		}
+	})
+}
+
+// wish is what a replica of Ann's asks for.
+func wish(name, gang string) pool.Shares {
+	return pool.Shares{Wish: name, Gang: gang, Job: "job", Task: "main", Tenant: "default", User: "ann", UserName: "Ann", Group: "g", Compute: 60, Memory: 10, Cards: 1}
 }

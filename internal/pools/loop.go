@@ -118,7 +118,7 @@ func (s *Service) round(ctx context.Context, begun time.Time) error {
 				return err
 			}
 			for _, x := range list {
-				if err := s.endTx(ctx, tx, x, fmt.Sprintf("nobody came for it within %s", unclaimed)); err != nil {
+				if err := s.endTx(ctx, tx, x, x.unclaimed()); err != nil {
 					return err
 				}
 			}

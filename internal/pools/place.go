@@ -396,8 +396,10 @@ func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong 
 				return false, err
 			}
 			if reason = at.reason; reason != "" {
-				if at.full && len(set) > 1 && !f.ever(set, g) {
-					at.full = false // it would keep all from those behind it
+				if at.full && len(set) > 1 { // what never has room would keep all from those behind it
+					if at.full, err = f.ever(set, g); err != nil {
+						return false, err
+					}
 				}
 				if at.full {
 					if single {
@@ -468,12 +470,12 @@ func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong 
 
 // ever reports whether slices that have a place together only could have it if nothing was
 // lent.
-func (f *filling) ever(set []*Slice, g *Group) bool {
+func (f *filling) ever(set []*Slice, g *Group) (bool, error) {
 	if f.bare == nil {
 		f.bare = bare(f.nodes)
 	}
 	why, err := f.s.together(set, emptied(g), f.bare, f.base)
-	return why == "" || err != nil
+	return why == "", err
 }
 
 // emptied is a group that has nothing.

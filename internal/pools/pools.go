@@ -209,7 +209,7 @@ type Slice struct {
 	Idle, Limit                       int64 // seconds
 	Physical                          bool  // a whole card
 	Affinity, Anti                    string
-	Set                               string // the first of the slices that one program has together, or that those of a gang wait for; "": it has one only
+	Set                               string // the first of the slices that one program has together, or a name for those that a gang waits for; "": it has one only
 	Across                            bool   // each of them on another node
 	PriceFen                          int64
 	State                             State

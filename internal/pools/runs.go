@@ -23,11 +23,6 @@ func request(w pool.Shares) (Request, core.Caller) {
 	return r, core.Caller{UserID: w.User, UserName: w.UserName, TenantID: w.Tenant}
 }
 
-// wanted is a slice that a run asks for, of as many as it has cards.
-func (r *Request) wanted() (x *Slice, cards int64) {
-	return &Slice{ID: "wanted", Compute: map[bool]int64{true: 100, false: r.Compute}[r.Physical], Memory: r.Memory, Weighted: r.Weighted, Model: r.Model, WantNode: r.Node, Priority: r.Priority, Policy: r.Policy, Physical: r.Physical, Across: r.Across, Affinity: r.Affinity, Anti: r.Anti}, max(r.Cards, 1)
-}
-
 // Lendable says whether a run could have shares, now or later, and in which group; one
 // that is local, of one of these nodes. Kinds: those of Request.
 func (s *Service) Lendable(ctx context.Context, w pool.Shares, nodes []string) (group string, err error) {
@@ -40,7 +35,7 @@ func (s *Service) Lendable(ctx context.Context, w pool.Shares, nodes []string) (
 		if err != nil {
 			return err
 		}
-		x, cards := r.wanted()
+		x, cards := r.slice(caller, tx.Now)
 		g, err := p.complete(caller, &r, x, cards)
 		if err != nil {
 			return err
@@ -111,7 +106,7 @@ func (s *Service) LocalTx(ctx context.Context, tx *db.Tx) (func(w pool.Shares, n
 	}
 	return func(w pool.Shares, nodes []string) (now, ever []string, err error) {
 		r, caller := request(w)
-		x, cards := r.wanted()
+		x, cards := r.slice(caller, tx.Now)
 		g, err := p.complete(caller, &r, x, cards)
 		if err != nil {
 			return nodes, nodes, nil
@@ -220,6 +215,9 @@ func (s *Service) Lend(ctx context.Context, w pool.Shares, home pool.Home) (pass
 	return passes, waits, err
 }
 
+// waitsNoMore is why what a replica asked for ends that is not placed any more.
+const waitsNoMore = "its replica does not wait any more"
+
 // notPlaced is what waits that nobody looked at yet.
 const notPlaced = "its slices are not placed yet"
 
@@ -280,7 +278,7 @@ func (s *Service) RunEndedTx(ctx context.Context, tx *db.Tx, id string) error {
 	for _, x := range live {
 		why := "its run ended"
 		if x.wished {
-			why = "its replica does not wait any more"
+			why = waitsNoMore
 		}
 		if err := s.endTx(ctx, tx, x, why); err != nil {
 			return err

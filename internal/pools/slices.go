@@ -35,7 +35,7 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	}
 	var wanted *Slice
 	err = s.db.Tx(ctx, func(tx *db.Tx) error {
-		x := r.slice(caller, tx.Now)
+		x, cards := r.slice(caller, tx.Now)
 		wanted = x
 		if r.ID != "" {
 			x.requestKey = caller.UserID + "/" + r.ID
@@ -50,13 +50,13 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 		if err != nil {
 			return err
 		}
-		if err := p.allowed(caller, &r, x); err != nil {
+		if err := p.allowed(caller, &r, x, cards); err != nil {
 			return err
 		}
-		if err := mayWait(ctx, tx, max(r.Cards, 1)); err != nil {
+		if err := mayWait(ctx, tx, cards); err != nil {
 			return err
 		}
-		if err := s.queueTx(ctx, tx, x, max(r.Cards, 1)); err != nil {
+		if err := s.queueTx(ctx, tx, x, cards); err != nil {
 			return err
 		}
 		if err := s.fillTx(ctx, tx); err != nil {
@@ -71,18 +71,18 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 	return out, err
 }
 
-// slice is what a caller asks for, of as many as there are cards, that waits since now.
-func (r *Request) slice(caller core.Caller, now time.Time) *Slice {
-	x := &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
+// slice is what a caller asks for, of as many as it returns, that waits since now.
+func (r *Request) slice(caller core.Caller, now time.Time) (x *Slice, cards int64) {
+	x = &Slice{ID: core.NewID("slice"), Tenant: caller.TenantID, User: caller.UserID, UserName: caller.UserName, Name: r.Name, Spec: r.Spec, Compute: r.Compute, Memory: r.Memory, Weighted: r.Weighted,
 		Model: r.Model, WantNode: r.Node, WantDevice: r.Device, Host: r.Host, Policy: r.Policy, Fixed: r.Fixed, Priority: r.Priority, Idle: r.IdleSeconds, Limit: r.LimSeconds, Physical: r.Physical, Affinity: r.Affinity, Anti: r.Anti, Across: r.Across, State: Waiting, run: r.run,
 		CreatedAt: now, PolledAt: now, QueuedAt: now}
 	if x.requestKey = x.ID; x.Physical {
 		x.Compute = 100 // and the card's memory, when it is known
 	}
-	if r.Cards > 1 {
+	if cards = max(r.Cards, 1); cards > 1 {
 		x.Set = x.ID
 	}
-	return x
+	return x, cards
 }
 
 // errFull: more do not wait.
@@ -119,12 +119,12 @@ func (s *Service) queueTx(ctx context.Context, tx *db.Tx, x *Slice, cards int64)
 }
 
 // allowed says whether a slice that is asked for could be had, and completes it.
-func (p *whole) allowed(caller core.Caller, r *Request, x *Slice) error {
-	g, err := p.complete(caller, r, x, max(r.Cards, 1))
+func (p *whole) allowed(caller core.Caller, r *Request, x *Slice, cards int64) error {
+	g, err := p.complete(caller, r, x, cards)
 	if err != nil {
 		return err
 	}
-	return possible(x, max(r.Cards, 1), g, p.nodes, p.base)
+	return possible(x, cards, g, p.nodes, p.base)
 }
 
 // whole is what there is to lend, and who may have it.
@@ -239,7 +239,9 @@ func details(ctx context.Context, tx *db.Tx, list []*Slice) error {
 			}
 			x.Cards = nil
 			for _, y := range set {
-				x.Cards = append(x.Cards, y.ID)
+				if y.run.ID == x.run.ID { // else of another replica of its gang
+					x.Cards = append(x.Cards, y.ID)
+				}
 			}
 			slices.SortStableFunc(x.Cards, func(a, b string) int { // the first is the one that was answered
 				if (a == x.Set) != (b == x.Set) {
@@ -596,8 +598,8 @@ func (s *Service) Release(ctx context.Context, id string) (out *Slice, err error
 	return out, err
 }
 
-// endTx ends a slice, and the others that its program has, and gives back what
-// they had. The caller calls fillTx.
+// endTx ends a slice, and the others that its program has, or its gang waits for, and gives
+// back what they had. The caller calls fillTx.
 func (s *Service) endTx(ctx context.Context, tx *db.Tx, x *Slice, reason string) error {
 	if over, err := overWithSet(ctx, tx, x); err != nil || over {
 		return err
@@ -610,7 +612,11 @@ func (s *Service) endTx(ctx context.Context, tx *db.Tx, x *Slice, reason string)
 		return err
 	}
 	for _, o := range others {
-		if err := s.endOneTx(ctx, tx, o, "slice "+x.ID+ofProgram+reason); err != nil {
+		why := reason // of another replica of its gang
+		if o.run.ID == x.run.ID {
+			why = "slice " + x.ID + ofProgram + reason
+		}
+		if err := s.endOneTx(ctx, tx, o, why); err != nil {
 			return err
 		}
 	}
@@ -682,7 +688,9 @@ func (s *Service) meterTx(ctx context.Context, tx *db.Tx, x *Slice, until time.T
 	if !until.After(from) {
 		return nil // a clock that went back takes nothing away
 	}
-	x.meteredAt = until
+	if x.meteredAt = until; x.wished {
+		return nil // it is nobody's until its run is placed
+	}
 	spec := x.Spec
 	if spec == "" {
 		spec = custom

@@ -116,6 +116,17 @@ func (s *Slice) asked() string {
 	return out
 }
 
+// unclaimed is why a slice ends that nobody awaits or came for.
+func (s *Slice) unclaimed() string {
+	switch {
+	case s.wished && s.State == Waiting:
+		return waitsNoMore
+	case s.wished:
+		return fmt.Sprintf("no center had room for its replica within %s", unclaimed)
+	}
+	return fmt.Sprintf("nobody came for it within %s", unclaimed)
+}
+
 // ofProgram is in why a slice ended that had others of its program beside it.
 const ofProgram = " of the same program ended: "
 
