@@ -174,6 +174,12 @@ func poolSliceState(x *poolv1.Slice) string {
 	state := enumName(x.State.String(), "STATE_")
 	if x.Position > 0 {
 		state += " " + strconv.FormatInt(x.Position, 10)
+		if x.Priority != 0 {
+			state += fmt.Sprintf(", priority %d", x.Priority)
+		}
+		if x.JobPriority != 0 {
+			state += fmt.Sprintf(", its job's priority %d", x.JobPriority)
+		}
 	}
 	if x.MovingToNodeId != "" {
 		state += ", moving to " + x.MovingToNodeId + "/" + x.MovingToDeviceId

@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,7 +48,7 @@ func wisher(wish string) (job string, task, replica int) {
 // take into its queue; of a gang all.
 func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *scheduler.Item, b *reading) error {
 	it.Asks = slices.ContainsFunc(r.spec.Tasks, s.asks)
-	if s.pool == nil || !slices.ContainsFunc(r.spec.Tasks, func(t *jobsv1.Task) bool { return t.Pool != nil }) {
+	if s.pool == nil || !slices.ContainsFunc(r.spec.Tasks, wantsPool) {
 		return nil
 	}
 	if b.asked == nil {
@@ -58,8 +59,23 @@ func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *sch
 		b.asked = &asked
 	}
 	asked := map[int]string{} // by task, the last answer: that of all replicas of a gang, which ask together
+	offered, more, failed := map[string]bool{}, false, error(nil)
 	waits := func(t *place.Task, task, replica int) string {
-		if w, has := b.asked.Wishes[wishOf(r.id, task, replica)]; has {
+		wish := wishOf(r.id, task, replica)
+		if w, has := b.asked.Wishes[wish]; has {
+			if w.Waits == "" {
+				return ""
+			}
+			key := offerOf(r.id, wish, it.Work.Gang)
+			again, known := offered[key]
+			if !known && !more && b.queue {
+				again, failed = s.offered(ctx, tx, r, key, b)
+				offered[key] = again
+			}
+			if again {
+				it.Anew = true // and waits as before when nothing comes of it
+				return ""
+			}
 			return w.Waits
 		}
 		if text, known := asked[task]; known && it.Work.Gang {
@@ -72,12 +88,13 @@ func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *sch
 		if asked[task] = b.asked.Full(w); asked[task] != "" {
 			b.crowd = append(b.crowd, crowded{r.id, w})
 		}
-		asked[task] = cmp.Or(asked[task], s.crowd.refused(wishOf(r.id, task, replica), s.db.Now()))
+		asked[task] = cmp.Or(asked[task], s.crowd.refused(wish, s.db.Now()))
 		return asked[task]
 	}
 	why := ""
 	for _, list := range []*[]place.Task{&it.Work.Tasks, &it.More} {
 		held := len(it.Held)
+		more = list == &it.More
 		for i := range *list {
 			t := &(*list)[i]
 			n, err := strconv.Atoi(t.ID)
@@ -94,6 +111,9 @@ func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *sch
 				return true
 			})
 			t.Replicas = len(t.Indices)
+		}
+		if failed != nil {
+			return failed
 		}
 		if len(it.Held) == held {
 			continue
@@ -119,8 +139,8 @@ type crowded struct {
 	shares pool.Shares
 }
 
-// crowd are those that the scheduler holds, in the order in which they are to be looked at
-// again. Its zero value is empty.
+// crowd are those that the scheduler holds; of a priority in the order in which they are to be
+// looked at again. Its zero value is empty.
 type crowd struct {
 	mu   sync.Mutex // guards the fields below
 	list []crowded
@@ -175,9 +195,11 @@ func (c *crowd) stand(read []*record, list []crowded) {
 func (c *crowd) next(full func(pool.Shares) string) (jobs []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	slices.SortStableFunc(c.list, func(a, b crowded) int { return cmp.Compare(b.shares.JobPriority, a.shares.JobPriority) })
 	closed := map[pool.Shares]bool{}
 	for _, x := range c.list {
-		like := pool.Shares{Tenant: x.shares.Tenant, User: x.shares.User, Group: x.shares.Group, Spec: x.shares.Spec, API: x.shares.API, Model: x.shares.Model, Node: x.shares.Node, Whole: x.shares.Whole, Local: x.shares.Local}
+		like := pool.Shares{Tenant: x.shares.Tenant, User: x.shares.User, Group: x.shares.Group, Spec: x.shares.Spec, API: x.shares.API, Model: x.shares.Model, Node: x.shares.Node, Whole: x.shares.Whole, Local: x.shares.Local,
+			Priority: x.shares.Priority, JobPriority: x.shares.JobPriority}
 		if closed[like] {
 			continue
 		}
@@ -224,20 +246,24 @@ func hold(it *scheduler.Item, first, task, replicas int, text string) {
 }
 
 // Ready asks the pool for what replicas want that would be placed, and returns which
-// may be: those that have it, or want nothing. See scheduler.Source.
-func (s *Service) Ready(ctx context.Context, ps []scheduler.Placement) ([]bool, error) {
+// may be: those that have it, or want nothing. For others runs are taken back that have what
+// these want, and are of a lower priority. See scheduler.Source.
+func (s *Service) Ready(ctx context.Context, ps []scheduler.Placement, may scheduler.May) ([]bool, error) {
 	ready := make([]bool, len(ps))
-	if s.pool == nil {
+	if s.pool == nil || len(ps) == 0 {
 		return slices.Repeat([]bool{true}, len(ps)), nil
 	}
 	jobs := map[string]*record{}
 	for _, p := range ps {
 		jobs[p.JobID] = nil
 	}
+	turns := map[string]time.Time{}
 	err := s.db.View(ctx, func(tx *db.Tx) error {
 		rs, err := loadJobs(ctx, tx, sortedKeys(jobs))
 		for _, r := range rs {
-			jobs[r.id] = r
+			if jobs[r.id] = r; r.touched() && slices.ContainsFunc(r.spec.Tasks, s.asks) {
+				err = errors.Join(err, turnsOf(ctx, tx, r.id, turns))
+			}
 		}
 		return err
 	})
@@ -252,6 +278,7 @@ func (s *Service) Ready(ctx context.Context, ps []scheduler.Placement) ([]bool, 
 		}
 		w := sharesOf(r, int64(p.Task))
 		w.Wish, w.Replica = wishOf(r.id, p.Task, p.Replica), int32(p.Replica)
+		w.Since = turns[w.Wish]
 		if p.Gang {
 			w.Gang = r.id
 		}
@@ -272,6 +299,16 @@ func (s *Service) Ready(ctx context.Context, ps []scheduler.Placement) ([]bool, 
 		}
 	}
 	s.crowd.refuse(not, s.db.Now())
+	if len(waits) > 0 && may != nil {
+		for _, p := range ps {
+			if wish := wishOf(p.JobID, p.Task, p.Replica); waits[wish] != "" {
+				s.offers.made(offerOf(p.JobID, wish, p.Gang), s.db.Now())
+			}
+		}
+		if err := s.claim(ctx, ps, jobs, waits, may); err != nil {
+			return nil, err
+		}
+	}
 	gangs := map[string]bool{}
 	for i, p := range ps {
 		wish := wishOf(p.JobID, p.Task, p.Replica)
@@ -284,6 +321,19 @@ func (s *Service) Ready(ctx context.Context, ps []scheduler.Placement) ([]bool, 
 		ready[i] = ready[i] && !(p.Gang && gangs[p.JobID])
 	}
 	return ready, nil
+}
+
+// Hold has replicas keep what they have beside room until then, for runs that end for them. See
+// scheduler.Source.
+func (s *Service) Hold(ctx context.Context, ps []scheduler.Placement, until time.Time) error {
+	if s.pool == nil {
+		return nil
+	}
+	var wishes []string
+	for _, p := range ps {
+		wishes = append(wishes, wishOf(p.JobID, p.Task, p.Replica))
+	}
+	return s.pool.Hold(ctx, wishes, until)
 }
 
 // tend keeps what replicas wait for that still do, and has those looked at again that

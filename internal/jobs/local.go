@@ -59,7 +59,7 @@ type localWish struct {
 // wish is what a run of a task asks for so.
 func (r *record) wish(task int64, spec string, amounts map[string]int64) localWish {
 	w := localWish{shares: sharesOf(r, task), allocation: r.spec.AllocationId, node: r.spec.Tasks[task].GetConstraints().GetNode(), spec: spec, amounts: fmt.Sprint(amounts)}
-	w.shares.Job, w.shares.Task, w.shares.TaskIndex, w.shares.Project, w.shares.UserName = "", "", 0, "", ""
+	w.shares.Job, w.shares.Task, w.shares.TaskIndex, w.shares.Project, w.shares.UserName, w.shares.JobPriority = "", "", 0, "", "", 0
 	return w
 }
 

@@ -79,7 +79,7 @@ func (s *Service) items(ctx context.Context, tx *db.Tx, rs []*record) ([]schedul
 	// The order the queue keeps, so that it need not sort.
 	slices.SortFunc(rs, func(a, b *record) int { return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.id, b.id)) })
 	items := make([]scheduler.Item, 0, len(rs))
-	b := &reading{}
+	b := &reading{queue: true}
 	for _, r := range rs {
 		if r.unplaced == 0 || r.pauseAsked {
 			continue // one of again that waits no more
@@ -96,7 +96,7 @@ func (s *Service) items(ctx context.Context, tx *db.Tx, rs []*record) ([]schedul
 
 // plain reports whether a job alone says what of it waits, and where it may go.
 func (r *record) plain() bool {
-	return !r.touched() && r.spec.ReservationId == "" && r.spec.NearJob == "" && !slices.ContainsFunc(r.spec.Tasks, func(t *jobsv1.Task) bool { return t.Pool != nil })
+	return !r.touched() && r.spec.ReservationId == "" && r.spec.NearJob == "" && !slices.ContainsFunc(r.spec.Tasks, wantsPool)
 }
 
 // WaitingByTenant returns what of each tenant is in the queue, the most jobs
@@ -143,9 +143,11 @@ func (s *Service) SchedulingTimes(ctx context.Context, since time.Time, limit in
 
 // reading is what is read once for all that a transaction describes.
 type reading struct {
+	queue   bool // for the scheduler's
 	local   localRooms
 	without map[adapterv1.Feature]map[string]string // centers, with why they are not for what needs it
 	asked   *pool.Asked
+	least   *int64 // priority of those that have shares of the pool
 	crowd   []crowded
 }
 

@@ -46,6 +46,14 @@ type Pool interface {
 	// begun. It is called until then, and never gives a run two. One that is local has
 	// them of its home; [pool.ErrNoNode]: it has none, and no shares with a place.
 	Lend(ctx context.Context, w pool.Shares, home pool.Home) (passes []pool.Pass, waits string, err error)
+	// Hold has replicas that wait for room keep the shares that they have until then, by
+	// their wishes.
+	Hold(ctx context.Context, wishes []string, until time.Time) error
+	// PriorityTx changes what the priority of their job is for runs, and wishes.
+	PriorityTx(ctx context.Context, tx *db.Tx, ids []string, priority int64) error
+	// Yield returns for which replicas that wait for their shares which runs are to be taken
+	// back, so that they have them.
+	Yield(ctx context.Context, claims []pool.Claim, ending []string) ([][]string, error)
 	// Placed returns the runs whose shares have a place and have not begun, and such
 	// wishes.
 	Placed(ctx context.Context) (map[string]bool, error)
@@ -67,7 +75,7 @@ func sharesOf(r *record, i int64) pool.Shares {
 	t := r.spec.Tasks[i]
 	p := t.Pool
 	return pool.Shares{Job: r.id, Task: t.Name, TaskIndex: int32(i), Project: r.spec.Labels[scheduler.ProjectLabel], Tenant: r.tenant, User: r.user, UserName: r.userName, Group: p.GroupId, Spec: p.SpecId, API: p.Api, Model: p.Model,
-		Compute: p.ComputePercent, Memory: p.MemoryMib, Cards: p.Cards, Priority: int64(p.Priority), Weighted: p.Weighted, Across: p.AcrossNodes, Whole: p.Physical,
+		Compute: p.ComputePercent, Memory: p.MemoryMib, Cards: p.Cards, Priority: int64(p.Priority), JobPriority: r.priority, Weighted: p.Weighted, Across: p.AcrossNodes, Whole: p.Physical,
 		Node: p.NodeId, Affinity: p.Affinity, Anti: p.AntiAffinity, Local: p.Local}
 }
 

@@ -57,6 +57,7 @@ type Service struct {
 	gather *gatherer
 	fresh  fresh
 	crowd  crowd
+	offers offers
 	// lendSoon says that there is something for Lend.
 	lendSoon chan struct{}
 
@@ -344,6 +345,9 @@ func (s *Service) Update(ctx context.Context, id string, desc *string, priority 
 		if priority != nil {
 			r.spec.Priority, r.priority = *priority, int64(*priority)
 			r.waitingSince = db.Micros(tx.Now) // the queue reads it again
+			if err := s.repooled(ctx, tx, r); err != nil {
+				return err
+			}
 		}
 		if r.rawSpec, err = (proto.MarshalOptions{Deterministic: true}).Marshal(r.spec); err != nil {
 			return fmt.Errorf("encode job: %w", err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"yunhe.dev/yunhe/internal/fault"
 )
@@ -26,6 +27,8 @@ type Shares struct {
 	Node, Affinity, Anti    string
 	Compute, Memory         int64 // percent, MiB
 	Cards, Priority         int64
+	JobPriority             int64     // of those of the same priority the job's counts
+	Since                   time.Time // when it has its turn, with both; zero: now
 	Weighted, Across, Whole bool
 	Local                   bool // of a node on the machine of the run
 }
@@ -42,6 +45,19 @@ type Asked struct {
 type Wish struct {
 	Placed bool   // all its shares have a place
 	Waits  string // else what they wait for
+}
+
+// Claim is of a replica, or a gang, that waits for its shares.
+type Claim struct {
+	Wishes []string
+	From   []Yield // what may be taken back for it; of those that cost the same the first
+
+}
+
+// Yield are runs that are taken back together, or not.
+type Yield struct {
+	Runs []string
+	Lost int64 // of their time, milliseconds
 }
 
 // Pass is how who has a slice gets to its node.

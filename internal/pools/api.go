@@ -303,7 +303,7 @@ func sliceOut(x *Slice) *poolv1.Slice {
 	out := &poolv1.Slice{SliceId: x.ID, State: poolv1.Slice_State(x.State), GroupId: x.Group, TenantId: x.Tenant, UserId: x.User, Name: x.Name, SpecId: x.Spec, ComputePercent: x.Compute, MemoryMib: x.Memory,
 		Weighted: x.Weighted, Model: x.Model, Fixed: x.Fixed, Priority: int32(x.Priority), NodeId: x.Node, DeviceId: x.Device, Policy: policyOut(x.Policy), Reason: x.Reason, Position: x.Position,
 		CreatedAt: stamp(x.CreatedAt), AssignedAt: stamp(x.AssignedAt), StartedAt: stamp(x.StartedAt), EndedAt: stamp(x.EndedAt), DeviceMicros: x.Busy.Microseconds(), EnergyMillijoules: x.Energy, MemoryUsedBytes: x.Used, Programs: x.Programs,
-		Physical: x.Physical, Affinity: x.Affinity, AntiAffinity: x.Anti, MovingToNodeId: x.ToNode, MovingToDeviceId: x.ToDevice, MoveError: x.MoveError, PauseMicros: x.Pause.Microseconds(), CardSliceIds: x.Cards, AcrossNodes: x.Across, JobId: x.run.Job, Api: x.API}
+		Physical: x.Physical, Affinity: x.Affinity, AntiAffinity: x.Anti, MovingToNodeId: x.ToNode, MovingToDeviceId: x.ToDevice, MoveError: x.MoveError, PauseMicros: x.Pause.Microseconds(), CardSliceIds: x.Cards, AcrossNodes: x.Across, JobId: x.run.Job, JobPriority: int32(x.run.Priority), Api: x.API}
 	if x.State == Waiting {
 		out.NodeId, out.DeviceId = x.WantNode, x.WantDevice
 	}

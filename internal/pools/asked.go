@@ -18,8 +18,9 @@ import (
 // without taking anything else: what they ask for is in the name of a wish, and becomes
 // their run's when that is there (Lend).
 
-// maxAsked is how many replicas of a tenant may wait for what is alike: others are not behind
-// all of its jobs.
+// maxAsked is how many replicas of a tenant may wait for what is alike, or are before one that
+// would: others are not behind all of its jobs. One that goes before some of so many has the last of
+// them wait elsewhere.
 const maxAsked = 64
 
 // maxLocal is how many runs of a tenant may wait so that have a place already, as their
@@ -39,21 +40,65 @@ func (s *Slice) likeness() likeness {
 	return likeness{s.Tenant, s.Group, s.API, s.Model, s.WantNode, s.Physical}
 }
 
-func readAsked(ctx context.Context, tx *db.Tx) (map[string]pool.Wish, map[likeness]int, error) {
-	wishes, waiting := map[string]pool.Wish{}, map[likeness]int{}
-	err := tx.Query(ctx, `SELECT run_id, state, reason, tenant_id, group_id, api, model, want_node, physical FROM pool_slices WHERE wished AND state IN (1, 2)`, nil, func(row db.Row) error {
-		var id, reason string
+// turn is when a replica has its turn among those that wait for what is alike.
+type turn struct {
+	priority, job, since int64
+	wish                 string
+}
+
+func (s *Slice) asks() turn {
+	return turn{s.Priority, s.run.Priority, db.Micros(s.CreatedAt), s.run.ID}
+}
+
+// above reports whether it goes before another for its priority.
+func (t turn) above(o turn) bool {
+	return cmp.Or(cmp.Compare(t.priority, o.priority), cmp.Compare(t.job, o.job)) > 0
+}
+
+// line are those that wait for what is alike.
+type line []turn
+
+// full reports whether one more would be behind as many as may wait.
+func (l line) full(t turn) bool {
+	before := 0
+	for _, o := range l {
+		if !t.above(o) {
+			before++
+		}
+	}
+	return before >= maxAsked
+}
+
+// last is where of those whose priority is lower the last is; -1: there is none, or not too
+// many wait.
+func (l line) last(t turn) (at int) {
+	if at = -1; len(l) < maxAsked {
+		return at
+	}
+	for i, o := range l {
+		if t.above(o) && (at < 0 || l[at].above(o) || !o.above(l[at]) && o.since >= l[at].since) {
+			at = i
+		}
+	}
+	return at
+}
+
+func readAsked(ctx context.Context, tx *db.Tx) (map[string]pool.Wish, map[likeness]line, error) {
+	wishes, waiting := map[string]pool.Wish{}, map[likeness]line{}
+	err := tx.Query(ctx, `SELECT run_id, state, reason, tenant_id, group_id, api, model, want_node, physical, priority, job_priority, created_at FROM pool_slices WHERE wished AND state IN (1, 2) ORDER BY slice_id`, nil, func(row db.Row) error {
+		var reason string
 		var state State
 		var l likeness
-		if err := row.Scan(&id, &state, &reason, &l.tenant, &l.group, &l.api, &l.model, &l.node, &l.physical); err != nil {
+		var t turn
+		if err := row.Scan(&t.wish, &state, &reason, &l.tenant, &l.group, &l.api, &l.model, &l.node, &l.physical, &t.priority, &t.job, &t.since); err != nil {
 			return err
 		}
-		switch w, known := wishes[id]; {
+		switch w, known := wishes[t.wish]; {
 		case state == Assigned && !known:
-			wishes[id] = pool.Wish{Placed: true}
+			wishes[t.wish] = pool.Wish{Placed: true}
 		case state == Waiting && (!known || w.Placed):
-			waiting[l]++
-			wishes[id] = pool.Wish{Waits: cmp.Or(reason, notPlaced)}
+			waiting[l] = append(waiting[l], t)
+			wishes[t.wish] = pool.Wish{Waits: cmp.Or(reason, notPlaced)}
 		}
 		return nil
 	})
@@ -81,7 +126,7 @@ func readLocal(ctx context.Context, tx *db.Tx) (map[likeness]int, error) {
 
 // AskedTx returns what replicas that wait to be placed have asked for.
 func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err error) {
-	var waiting map[likeness]int
+	var waiting map[likeness]line
 	if out.Wishes, waiting, err = readAsked(ctx, tx); err != nil {
 		return out, err
 	}
@@ -96,7 +141,6 @@ func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err e
 	if err != nil {
 		return out, err
 	}
-	more := map[likeness]int{}
 	out.Full = func(w pool.Shares) string {
 		r, caller := request(w)
 		x, cards := r.slice(caller, tx.Now)
@@ -111,10 +155,10 @@ func (s *Service) AskedTx(ctx context.Context, tx *db.Tx) (out pool.Asked, err e
 			local[l]++
 			return ""
 		}
-		if waiting[l] >= maxAsked || more[l] >= maxAsked {
+		if waiting[l].full(x.asks()) {
 			return crowded
 		}
-		more[l]++
+		waiting[l] = append(waiting[l], x.asks())
 		return ""
 	}
 	return out, nil
@@ -209,7 +253,7 @@ type asking struct {
 	s       *Service
 	pool    *whole
 	wishes  map[string]pool.Wish
-	waiting map[likeness]int
+	waiting map[likeness]line
 	bare    []*Node // with nothing lent; nil: not made
 	asked   int
 }
@@ -227,6 +271,9 @@ func (a *asking) ask(ctx context.Context, tx *db.Tx, gang []pool.Shares) (why st
 		}
 		r, caller := request(w)
 		x, n := r.slice(caller, tx.Now.Add(time.Duration(a.asked+len(list))*time.Microsecond))
+		if !w.Since.IsZero() && w.Since.Before(x.CreatedAt) {
+			x.CreatedAt = w.Since
+		}
 		if r.check() != nil || a.pool.allowed(caller, &r, x, n) != nil {
 			continue
 		}
@@ -241,8 +288,14 @@ func (a *asking) ask(ctx context.Context, tx *db.Tx, gang []pool.Shares) (why st
 			return fmt.Sprintf("the pool has no %d such shares at once", len(list)), err
 		}
 	}
-	if !has && a.waiting[list[0].likeness()] >= maxAsked {
-		return crowded, nil
+	if !has {
+		kind := list[0].likeness()
+		if a.waiting[kind].full(list[0].asks()) {
+			return crowded, nil
+		}
+		if err := a.give(ctx, tx, kind, list[0].asks()); err != nil {
+			return "", err
+		}
 	}
 	if err := mayWait(ctx, tx, sum); errors.Is(err, errFull) {
 		why, _ = fault.Message(err)
@@ -271,9 +324,46 @@ func (a *asking) ask(ctx context.Context, tx *db.Tx, gang []pool.Shares) (why st
 			return "", err
 		}
 		a.asked++
-		a.waiting[x.likeness()]++
+		a.waiting[x.likeness()] = append(a.waiting[x.likeness()], x.asks())
 	}
 	return "", nil
+}
+
+// pushedOff is why what a replica asked for ends that it may ask for again later.
+const pushedOff = "as many with a higher priority wait for such shares"
+
+// give has one that waits with a lower priority, and its gang, make place for another.
+func (a *asking) give(ctx context.Context, tx *db.Tx, kind likeness, t turn) error {
+	i := a.waiting[kind].last(t)
+	if i < 0 {
+		return nil
+	}
+	list, err := readSlices(ctx, tx, `WHERE run_id = $1 AND run_id <> '' AND state IN (1, 2) ORDER BY slice_id`, a.waiting[kind][i].wish)
+	if err != nil {
+		return err
+	}
+	gone := map[string]bool{}
+	for _, x := range list {
+		if gone[x.run.ID] = true; x.Set != "" {
+			set, err := readSlices(ctx, tx, `WHERE set_id = $1 AND set_id <> '' AND state < 4 ORDER BY slice_id`, x.Set)
+			if err != nil {
+				return err
+			}
+			for _, y := range set {
+				gone[y.run.ID] = true
+			}
+		}
+		if err := a.s.endTx(ctx, tx, x, pushedOff); err != nil {
+			return err
+		}
+	}
+	for id := range gone {
+		delete(a.wishes, id)
+	}
+	for l, line := range a.waiting {
+		a.waiting[l] = slices.DeleteFunc(line, func(o turn) bool { return gone[o.wish] })
+	}
+	return nil
 }
 
 // could reports whether the slices of a gang could have a place together if nothing was
@@ -295,6 +385,15 @@ func (a *asking) could(list []*Slice) (bool, error) {
 	return true, nil
 }
 
+// PriorityTx changes what the priority of their job is for runs, and wishes.
+func (s *Service) PriorityTx(ctx context.Context, tx *db.Tx, ids []string, priority int64) error {
+	among, arg := tx.In(2, ids)
+	if _, err := tx.Exec(ctx, `UPDATE pool_slices SET job_priority = $1 WHERE run_id <> '' AND state < 4 AND run_id `+among, priority, arg); err != nil {
+		return fmt.Errorf("change the priority of what a job's runs wait for: %w", err)
+	}
+	return nil
+}
+
 // Keep says that replicas still wait for what they asked for.
 func (s *Service) Keep(ctx context.Context, wishes []string) error {
 	for part := range slices.Chunk(wishes, 500) {
@@ -306,6 +405,20 @@ func (s *Service) Keep(ctx context.Context, wishes []string) error {
 		if err != nil {
 			return fmt.Errorf("say that replicas wait: %w", err)
 		}
+	}
+	return nil
+}
+
+// Hold has replicas keep slices that have a place until then, though they have no room: it is
+// being made.
+func (s *Service) Hold(ctx context.Context, wishes []string, until time.Time) error {
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		among, arg := tx.In(2, wishes)
+		_, err := tx.Exec(ctx, `UPDATE pool_slices SET assigned_at = $1 WHERE wished AND state = 2 AND assigned_at < $1 AND run_id `+among, db.Micros(until.Add(-unclaimed)), arg)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("keep slices for replicas: %w", err)
 	}
 	return nil
 }

@@ -297,9 +297,13 @@ func TestJobsAskPreempt(t *testing.T) {
 		_, err = a.Admin.Pool.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: card.SliceId})
 		must(t, err)
 		run.AwaitStop()
+		<-time.After(17 * time.Second) // longer than what has no room is kept else
 		run.End("stopped", 0)
 		x.begins(x.center.Of(urgent, 1)[0], one)
 		x.holds(1)
+		if s := x.slicesOf(urgent); len(s) != 1 {
+			t.Errorf("while runs ended for it, its card was not kept: %v", s)
+		}
 	})
 }
 

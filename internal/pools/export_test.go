@@ -49,3 +49,16 @@ func (s *Service) Exec(ctx context.Context, query string) error {
 		return err
 	})
 }
+
+// RunEnded ends what a run has, or asked for.
+func (s *Service) RunEnded(ctx context.Context, id string) error {
+	return s.db.Tx(ctx, func(tx *db.Tx) error { return s.RunEndedTx(ctx, tx, id) })
+}
+
+// Prioritize is PriorityTx.
+func (s *Service) Prioritize(ctx context.Context, ids []string, priority int64) error {
+	return s.db.Tx(ctx, func(tx *db.Tx) error { return s.PriorityTx(ctx, tx, ids, priority) })
+}
+
+// Job is whose slice it is.
+func (s *Slice) Job() string { return s.run.Job }

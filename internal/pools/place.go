@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -299,20 +300,24 @@ func (s *Service) fill(ctx context.Context, tx *db.Tx, read func(context.Context
 // someWaiting is how many slices that wait are looked at together.
 const someWaiting = 64
 
+// inTurn is the order in which slices that wait have their turn, turn what of one tells when.
+const inTurn = ` ORDER BY priority DESC, job_priority DESC, created_at, slice_id`
+
+func (s *Slice) turn() []any { return []any{s.Priority, s.run.Priority, db.Micros(s.CreatedAt), s.ID} }
+
 // nextWaiting returns the first slices of the queue, or those behind one; with one of a
 // program's all of them.
 func nextWaiting(ctx context.Context, tx *db.Tx, after *Slice) ([]*Slice, error) {
-	const order = ` ORDER BY priority DESC, created_at, slice_id`
 	where, args := `WHERE state = 1`, []any(nil)
 	if after != nil {
-		where += ` AND (priority < $1 OR priority = $1 AND (created_at, slice_id) > ($2, $3))`
-		args = []any{after.Priority, db.Micros(after.CreatedAt), after.ID}
+		where += ` AND (priority < $1 OR priority = $1 AND (job_priority < $2 OR job_priority = $2 AND (created_at, slice_id) > ($3, $4)))`
+		args = after.turn()
 	}
-	list, err := readSlices(ctx, tx, fmt.Sprintf("%s%s LIMIT %d", where, order, someWaiting), args...)
+	list, err := readSlices(ctx, tx, fmt.Sprintf("%s%s LIMIT %d", where, inTurn, someWaiting), args...)
 	if err != nil || len(list) < someWaiting || list[someWaiting-1].Set == "" {
 		return list, err
 	}
-	rest, err := readSlices(ctx, tx, `WHERE state = 1 AND set_id = $1 AND set_id <> ''`+order, list[someWaiting-1].Set)
+	rest, err := readSlices(ctx, tx, `WHERE state = 1 AND set_id = $1 AND set_id <> ''`+inTurn, list[someWaiting-1].Set)
 	for _, x := range rest {
 		if !slices.ContainsFunc(list, func(y *Slice) bool { return y.ID == x.ID }) {
 			list = append(list, x)
@@ -350,7 +355,6 @@ func (f *filling) open() bool {
 
 // page gives slices their places, in their order; wrong: a device lends less than is said.
 func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong bool, err error) {
-	s, nodes, groups, base, closed, done, full := f.s, f.nodes, f.groups, f.base, f.closed, f.done, f.full
 	if !f.near && slices.ContainsFunc(waiting, (*Slice).regards) {
 		near, err := readNear(ctx, tx)
 		if err != nil {
@@ -358,76 +362,12 @@ func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong 
 		}
 		f.live, f.near = near, true
 	}
-	for _, first := range waiting {
-		g := groups[first.Group]
-		if g == nil || done[first.ID] {
-			continue // a group cannot be deleted while it has slices
-		}
-		set := []*Slice{first}
-		if first.Set != "" { // all of a program's have a place, or none; and all of a gang that is not placed yet
-			set = slices.DeleteFunc(slices.Clone(waiting), func(x *Slice) bool { return x.Set != first.Set })
-		}
-		var cards int64 // of its program
-		for _, x := range set {
-			if x.run.ID == first.run.ID {
-				cards++
-			}
-		}
-		if first.oneNode(cards) {
-			slices.SortStableFunc(set, larger)
-		}
-		var spots []spot
-		var could [][2]string
-		kind, single := first.alike()
-		reason := full[kind]
-		for i, x := range set {
-			if done[x.ID] = true; single && reason != "" {
-				break
-			}
-			if first.oneNode(cards) {
-				x.mates = set[i:]
-			}
-			x.regard(f.live)
-			if i == 0 && len(set) > 1 { // as it is before the first keeps the others off its device
-				could = x.could(g, nodes, base)
-			}
-			at, err := s.spot(x, g, nodes, closed, base)
-			if err != nil {
-				return false, err
-			}
-			if reason = at.reason; reason != "" {
-				if at.full && len(set) > 1 { // what never has room would keep all from those behind it
-					if at.full, err = f.ever(set, g); err != nil {
-						return false, err
-					}
-				}
-				if at.full {
-					if single {
-						full[kind] = reason
-					}
-					if len(set) == 1 {
-						could = x.could(g, nodes, base)
-					}
-					for _, d := range could { // for those behind it
-						closed[d] = true
-					}
-				}
-				break
-			}
-			at.take(x, g, 1)
-			spots = append(spots, at)
-			x.Node, x.Device = at.node.ID, at.device.ID
-			for _, o := range set {
-				o.regard([]*Slice{x})
-			}
+	for set := range f.sets(waiting) {
+		reason, err := f.seat(set)
+		if err != nil {
+			return false, err
 		}
 		if reason != "" {
-			for i, at := range spots {
-				at.take(set[i], g, -1)
-				if set[i].Node, set[i].Device = "", ""; set[i].Physical {
-					set[i].Memory = 0
-				}
-			}
 			for _, x := range set {
 				if x.Reason == reason {
 					continue
@@ -456,7 +396,7 @@ func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong 
 		}
 		for _, x := range set {
 			x.State, x.Reason, x.AssignedAt, x.meteredAt = Assigned, "", tx.Now, tx.Now
-			if err := s.logs.AddTx(ctx, tx, about(x, logs.Info, "slice placed", fmt.Sprintf("waited=%s", tx.Now.Sub(x.QueuedAt).Round(time.Millisecond)))); err != nil {
+			if err := f.s.logs.AddTx(ctx, tx, about(x, logs.Info, "slice placed", fmt.Sprintf("waited=%s", tx.Now.Sub(x.QueuedAt).Round(time.Millisecond)))); err != nil {
 				return false, err
 			}
 			if err := putSlice(ctx, tx, x); err != nil {
@@ -466,6 +406,133 @@ func (f *filling) page(ctx context.Context, tx *db.Tx, waiting []*Slice) (wrong 
 		}
 	}
 	return false, nil
+}
+
+// sets are slices that wait by those that have a place together: all of a program's, and all
+// of a gang that is not placed yet. Those of before are left out.
+func (f *filling) sets(waiting []*Slice) iter.Seq[[]*Slice] {
+	return func(yield func([]*Slice) bool) {
+		for _, first := range waiting {
+			if f.groups[first.Group] == nil || f.done[first.ID] {
+				continue // a group cannot be deleted while it has slices
+			}
+			set := []*Slice{first}
+			if first.Set != "" {
+				set = slices.DeleteFunc(slices.Clone(waiting), func(x *Slice) bool { return x.Set != first.Set })
+			}
+			for _, x := range set {
+				f.done[x.ID] = true
+			}
+			if !yield(set) {
+				return
+			}
+		}
+	}
+}
+
+// beside reports whether slices of a set are all on one node.
+func beside(set []*Slice) bool {
+	var cards int64 // of its program
+	for _, x := range set {
+		if x.run.ID == set[0].run.ID {
+			cards++
+		}
+	}
+	return set[0].oneNode(cards)
+}
+
+// seat counts the slices of a set at places, all or none; it returns why it has none. What they
+// could have is kept for them then.
+func (f *filling) seat(set []*Slice) (reason string, err error) {
+	kind, single := set[0].alike()
+	if single && f.full[kind] != "" {
+		return f.full[kind], nil
+	}
+	_, no, err := f.try(set)
+	f.keep(set, no)
+	return no.reason, err
+}
+
+// noSeat is why a set has no place, and the devices that it could have: those are for
+// nobody behind it.
+type noSeat struct {
+	reason string
+	full   bool // what it could have has no room
+	could  [][2]string
+}
+
+// keep keeps these for a set.
+func (f *filling) keep(set []*Slice, no noSeat) {
+	if !no.full {
+		return
+	}
+	if kind, single := set[0].alike(); single {
+		f.full[kind] = no.reason
+	}
+	for _, d := range no.could {
+		f.closed[d] = true
+	}
+}
+
+// try is seat that keeps nothing for the set.
+func (f *filling) try(set []*Slice) (spots []spot, no noSeat, err error) {
+	forget(set)
+	g, one := f.groups[set[0].Group], beside(set)
+	if one {
+		slices.SortStableFunc(set, larger)
+	}
+	var could [][2]string
+	for i, x := range set {
+		if one {
+			x.mates = set[i:]
+		}
+		if x.regard(f.live); i == 0 && len(set) > 1 { // as it is before the first keeps the others off its device
+			could = x.could(g, f.nodes, f.base)
+		}
+		at, err := f.s.spot(x, g, f.nodes, f.closed, f.base)
+		if err != nil {
+			return nil, no, err
+		}
+		if no.reason = at.reason; no.reason != "" {
+			if no.full = at.full; no.full && len(set) > 1 { // what never has room would keep all from those behind it
+				if no.full, err = f.ever(set, g); err != nil {
+					return nil, no, err
+				}
+			}
+			if no.could = could; len(set) == 1 {
+				no.could = x.could(g, f.nodes, f.base)
+			}
+			break
+		}
+		at.take(x, g, 1)
+		spots = append(spots, at)
+		x.Node, x.Device = at.node.ID, at.device.ID
+		for _, o := range set {
+			o.regard([]*Slice{x})
+		}
+	}
+	if no.reason != "" {
+		f.unseat(set, spots)
+		return nil, no, nil
+	}
+	return spots, no, nil
+}
+
+// forget has slices not regard others any more.
+func forget(set []*Slice) {
+	for _, x := range set {
+		x.beside, x.apart, x.home = nil, nil, ""
+	}
+}
+
+// unseat takes slices of a set from their places.
+func (f *filling) unseat(set []*Slice, spots []spot) {
+	for i, at := range spots {
+		at.take(set[i], f.groups[set[i].Group], -1)
+		if set[i].Node, set[i].Device = "", ""; set[i].Physical {
+			set[i].Memory = 0
+		}
+	}
 }
 
 // ever reports whether slices that have a place together only could have it if nothing was
@@ -580,9 +647,17 @@ func (s *Slice) could(g *Group, nodes []*Node, base Policy) (out [][2]string) {
 
 // take counts a slice at its place, by 1, or takes it from there, by -1.
 func (at spot) take(x *Slice, g *Group, by int64) {
-	at.device.Used += by
-	at.device.ComputeLent += by * x.counted()
-	at.device.MemoryLent += by * x.Memory
+	at.device.take(x, by)
+	g.take(x, by)
+}
+
+func (d *Device) take(x *Slice, by int64) {
+	d.Used += by
+	d.ComputeLent += by * x.counted()
+	d.MemoryLent += by * x.Memory
+}
+
+func (g *Group) take(x *Slice, by int64) {
 	g.ComputeLent += by * x.counted()
 	g.MemoryLent += by * x.Memory
 }

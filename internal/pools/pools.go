@@ -249,6 +249,7 @@ type Slice struct {
 type run struct {
 	ID, Job, Project, Task     string
 	TaskIndex, Replica, Number int64
+	Priority                   int64 // of the job
 }
 
 // counted is what of its compute is taken off a device: weights are of what

@@ -16,7 +16,7 @@ import (
 // request is what a run of a job asks for, as its owner would.
 func request(w pool.Shares) (Request, core.Caller) {
 	r := Request{remote: !w.Local, beside: w.Local, Group: w.Group, Spec: w.Spec, Compute: w.Compute, Memory: w.Memory, Weighted: w.Weighted, API: w.API, Model: w.Model, Priority: w.Priority, Cards: w.Cards, Across: w.Across, Physical: w.Whole, Node: w.Node, Affinity: w.Affinity, Anti: w.Anti, Name: w.Task,
-		run: run{ID: w.Run, Job: w.Job, Project: w.Project, Task: w.Task, TaskIndex: int64(w.TaskIndex), Replica: int64(w.Replica), Number: int64(w.Number)}}
+		run: run{ID: w.Run, Job: w.Job, Project: w.Project, Task: w.Task, TaskIndex: int64(w.TaskIndex), Replica: int64(w.Replica), Number: int64(w.Number), Priority: w.JobPriority}}
 	if w.Local { // wherever the pool's policy would have it
 		r.Policy.Local = LocalAny
 	}

@@ -253,14 +253,14 @@ func details(ctx context.Context, tx *db.Tx, list []*Slice) error {
 		switch {
 		case x.State == Waiting:
 			if len(list) == 1 {
-				if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM pool_slices WHERE state = 1 AND (priority > $1 OR priority = $1 AND (created_at, slice_id) <= ($2, $3))`, []any{x.Priority, db.Micros(x.CreatedAt), x.ID}, &x.Position); err != nil {
+				if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM pool_slices WHERE state = 1 AND (priority > $1 OR priority = $1 AND (job_priority > $2 OR job_priority = $2 AND (created_at, slice_id) <= ($3, $4)))`, x.turn(), &x.Position); err != nil {
 					return fmt.Errorf("read the queue: %w", err)
 				}
 				continue
 			}
 			if queue == nil {
 				queue = map[string]int64{}
-				if err := tx.Query(ctx, `SELECT slice_id FROM pool_slices WHERE state = 1 ORDER BY priority DESC, created_at, slice_id`, nil, func(row db.Row) error {
+				if err := tx.Query(ctx, `SELECT slice_id FROM pool_slices WHERE state = 1`+inTurn, nil, func(row db.Row) error {
 					var id string
 					err := row.Scan(&id)
 					queue[id] = int64(len(queue)) + 1

@@ -175,7 +175,7 @@ func lendIf(ctx context.Context, tx *db.Tx, x *Slice) (bool, error) {
 const sliceColumns = `slice_id, request_key, group_id, tenant_id, user_id, user_name, name, spec_id, compute, memory_mib, weighted, model, want_node, want_device, host, local, nodes, devices, fixed, priority,
 	idle_s, limit_s, price_fen, state, node_id, device_id, reason, created_at, polled_at, assigned_at, started_at, ended_at, metered_at, device_us,
 	physical, affinity, anti_affinity, move_id, to_node, to_device, left_at, move_error, pause_us, set_id, across,
-	run_id, job_id, project, task_name, task_index, replica_index, run_number, energy_mj, api, queued_at, past_us, past_mj, wished`
+	run_id, job_id, project, task_name, task_index, replica_index, run_number, energy_mj, api, queued_at, past_us, past_mj, wished, job_priority`
 
 func readSlices(ctx context.Context, tx *db.Tx, where string, args ...any) (out []*Slice, err error) {
 	err = tx.Query(ctx, `SELECT `+sliceColumns+` FROM pool_slices `+where, args, func(row db.Row) error {
@@ -185,7 +185,7 @@ func readSlices(ctx context.Context, tx *db.Tx, where string, args ...any) (out 
 			&s.Policy.Local, &s.Policy.Nodes, &s.Policy.Devices, &s.Fixed, &s.Priority, &s.Idle, &s.Limit, &s.PriceFen, &s.State, &s.Node, &s.Device, &s.Reason,
 			&created, &polled, &assigned, &started, &ended, &metered, &busy,
 			&s.Physical, &s.Affinity, &s.Anti, &s.moveID, &s.ToNode, &s.ToDevice, &left, &s.MoveError, &pause, &s.Set, &s.Across,
-			&s.run.ID, &s.run.Job, &s.run.Project, &s.run.Task, &s.run.TaskIndex, &s.run.Replica, &s.run.Number, &s.Energy, &s.API, &queued, &past, &s.pastEnergy, &s.wished); err != nil {
+			&s.run.ID, &s.run.Job, &s.run.Project, &s.run.Task, &s.run.TaskIndex, &s.run.Replica, &s.run.Number, &s.Energy, &s.API, &queued, &past, &s.pastEnergy, &s.wished, &s.run.Priority); err != nil {
 			return err
 		}
 		s.CreatedAt, s.PolledAt, s.AssignedAt, s.StartedAt, s.EndedAt, s.meteredAt = db.Time(created), db.Time(polled), db.Time(assigned), db.Time(started), db.Time(ended), db.Time(metered)
@@ -205,14 +205,14 @@ func putSlice(ctx context.Context, tx *db.Tx, s *Slice) error {
 		s.past, s.pastEnergy = s.Busy, s.Energy
 	}
 	_, err := tx.Exec(ctx, `INSERT INTO pool_slices (`+sliceColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34,
-		$35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58)
+		$35, $36, $37, $38, $39, $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59)
 		ON CONFLICT (slice_id) DO UPDATE SET compute = $9, memory_mib = $10, state = $24, node_id = $25, device_id = $26, reason = $27, polled_at = $29, assigned_at = $30, started_at = $31, ended_at = $32, metered_at = $33, device_us = $34,
 		move_id = $38, to_node = $39, to_device = $40, left_at = $41, move_error = $42, pause_us = $43, energy_mj = $53, queued_at = $55, past_us = $56, past_mj = $57`,
 		s.ID, s.requestKey, s.Group, s.Tenant, s.User, s.UserName, s.Name, s.Spec, s.Compute, s.Memory, s.Weighted, s.Model, s.WantNode, s.WantDevice, s.Host, s.Policy.Local, s.Policy.Nodes, s.Policy.Devices,
 		s.Fixed, s.Priority, s.Idle, s.Limit, s.PriceFen, int64(s.State), s.Node, s.Device, s.Reason, db.Micros(s.CreatedAt), db.Micros(s.PolledAt), db.Micros(s.AssignedAt), db.Micros(s.StartedAt),
 		db.Micros(s.EndedAt), db.Micros(s.meteredAt), s.Busy.Microseconds(),
 		s.Physical, s.Affinity, s.Anti, s.moveID, s.ToNode, s.ToDevice, db.Micros(s.leftAt), s.MoveError, s.Pause.Microseconds(), s.Set, s.Across,
-		s.run.ID, s.run.Job, s.run.Project, s.run.Task, s.run.TaskIndex, s.run.Replica, s.run.Number, s.Energy, s.API, db.Micros(s.QueuedAt), s.past.Microseconds(), s.pastEnergy, s.wished)
+		s.run.ID, s.run.Job, s.run.Project, s.run.Task, s.run.TaskIndex, s.run.Replica, s.run.Number, s.Energy, s.API, db.Micros(s.QueuedAt), s.past.Microseconds(), s.pastEnergy, s.wished, s.run.Priority)
 	if err != nil {
 		return fmt.Errorf("store slice %s: %w", s.ID, err)
 	}

@@ -560,7 +560,7 @@ func (c *cycler) ready(ctx context.Context, snap *registry.Snapshot, all []place
 	if len(asked) == 0 {
 		return all, nil
 	}
-	ready, err := c.src.Ready(ctx, asked)
+	ready, err := c.src.Ready(ctx, asked, c.may())
 	if err != nil {
 		return nil, fmt.Errorf("ask what else replicas need: %w", err)
 	}

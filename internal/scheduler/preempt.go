@@ -3,9 +3,11 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/registry"
 	"yunhe.dev/yunhe/internal/scheduler/queue"
 )
@@ -16,6 +18,8 @@ const (
 	// preemptAgain is how long after runs were asked to end for a work others are
 	// looked for, beyond their grace.
 	preemptAgain = time.Minute
+	// endsIn is how long after their grace runs that end may take to have ended.
+	endsIn = 30 * time.Second
 	// lostAfter is how long a center is not heard of until work that could run
 	// there is served by taking runs back elsewhere.
 	lostAfter = 5 * time.Minute
@@ -33,9 +37,10 @@ func (c *cycler) preempt(ctx context.Context, d *driver) error {
 		if len(t.attempts) == 0 {
 			continue
 		}
-		if has, err := c.has(ctx, e); err != nil {
-			return err
-		} else if !has { // they would end in vain
+		needs := needsOf(e)
+		if ready, err := c.src.Ready(ctx, needs, c.may()); err != nil {
+			return fmt.Errorf("ask what else replicas need: %w", err)
+		} else if slices.Contains(ready, false) { // they would end in vain
 			c.freed = append(c.freed, e.Work.ID)
 			c.Wake()
 			continue
@@ -44,6 +49,11 @@ func (c *cycler) preempt(ctx context.Context, d *driver) error {
 		got, err := c.src.Preempt(ctx, t.attempts, t.why)
 		if err != nil {
 			return fmt.Errorf("take runs back for %s: %w", e.Work.ID, err)
+		}
+		if len(needs) > 0 {
+			if err := c.src.Hold(ctx, needs, db.Time(d.now+t.grace).Add(endsIn)); err != nil {
+				return fmt.Errorf("keep what %s needs: %w", e.Work.ID, err)
+			}
 		}
 		c.log.Info("runs preempted", "job_id", e.Work.ID, "runs", got, "why", t.why)
 	}
@@ -72,22 +82,47 @@ func (c *cycler) claimants(d *driver) []*entry {
 	return out[:min(len(out), preemptWorks)]
 }
 
-// has reports whether what a work needs beside room is there, and asks for it.
-func (c *cycler) has(ctx context.Context, e *entry) (bool, error) {
+// needsOf are the replicas of a work that need something beside room.
+func needsOf(e *entry) (out []Placement) {
 	if !e.Asks {
-		return true, nil
+		return nil
 	}
-	var asked []Placement
 	for _, t := range e.Work.Tasks {
 		for _, i := range t.Indices {
-			asked = append(asked, Placement{JobID: e.Work.ID, Task: int(taskIndex(t.ID)), Replica: i, Gang: e.Work.Gang})
+			out = append(out, Placement{JobID: e.Work.ID, work: e.id, Task: int(taskIndex(t.ID)), Replica: i, Gang: e.Work.Gang})
 		}
 	}
-	ready, err := c.src.Ready(ctx, asked)
-	if err != nil {
-		return false, fmt.Errorf("ask what else replicas need: %w", err)
+	return out
+}
+
+// may says of which runs work may have what they hold that the queue does not know of: for its
+// priority, where the settings allow that.
+func (c *cycler) may() May {
+	if !c.l.conf.PreemptPriority {
+		return nil
 	}
-	return !slices.Contains(ready, false), nil
+	return func(p Placement, attempts []string) (out []Yield) {
+		c.l.mu.Lock()
+		defer c.l.mu.Unlock()
+		if e := c.l.works[p.work]; e == nil || e.more { // nobody gives way to an elastic gang that grows
+			return nil
+		}
+		runs := map[string][]string{} // by work
+		for _, id := range attempts {
+			if r, known := c.l.runs[id]; known {
+				runs[r.id] = nil
+			}
+		}
+		for id, r := range c.l.runs {
+			if _, of := runs[r.id]; of {
+				runs[r.id] = append(runs[r.id], id)
+			}
+		}
+		for _, v := range c.l.q.Yields(p.work, slices.Collect(maps.Keys(runs)), db.Micros(c.db.Now())) {
+			out = append(out, Yield{c.l.whole(runs[v.ID]), v.Lost})
+		}
+		return out
+	}
 }
 
 // taking are runs to be taken back for a work.

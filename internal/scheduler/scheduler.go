@@ -150,6 +150,16 @@ type Placement struct {
 	work          string // of the queue
 }
 
+// May says which of some runs may be taken back so that a replica has what it needs beside
+// room, those first by which the least is lost; nil: none ever. Any of them may, and all together.
+type May func(p Placement, attempts []string) []Yield
+
+// Yield are runs that are taken back together, or not.
+type Yield struct {
+	Runs []string
+	Lost int64 // of their time, see [queue.Yield]
+}
+
 // PlacedReplica is a placement made, for explaining.
 type PlacedReplica struct {
 	Task, Replica, Attempt int
@@ -193,8 +203,11 @@ type Source interface {
 	// received at or after since; the zero time: of those received last.
 	SchedulingTimes(ctx context.Context, since time.Time, limit int) ([]int64, error)
 	// Ready returns which replicas that would be placed have what else they need, and asks
-	// for it for the others, which wait for that from then on.
-	Ready(ctx context.Context, ps []Placement) ([]bool, error)
+	// for it for the others, which wait for that from then on, and may have runs taken back.
+	Ready(ctx context.Context, ps []Placement, may May) ([]bool, error)
+	// Hold has replicas that are ready and not placed yet keep what they have until then:
+	// runs end for them.
+	Hold(ctx context.Context, ps []Placement, until time.Time) error
 	// PlacedTx records placements and returns those it took.
 	PlacedTx(ctx context.Context, tx *db.Tx, ps []Placement) ([]Placement, error)
 	// Neighbors counts the open runs of jobs, by their IDs, and of groups, by the

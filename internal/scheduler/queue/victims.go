@@ -212,6 +212,49 @@ func (h *hunt) consider(v *entry) {
 	h.add(base)
 }
 
+// Yield is a running work that may be taken back.
+type Yield struct {
+	ID   string
+	Lost int64 // of its time: since its last checkpoint, with a grace at most the grace; milliseconds
+}
+
+// Yields returns which of these running works another, which waits or is about to start, may
+// have end for its priority, by the rules of Victims: any of them, and all together. Those by
+// which the least is lost come first, then those of the lowest priority, then the youngest. What
+// they hold is not looked at: it may lack something that the queue does not know.
+func (q *Queue) Yields(id string, of []string, now int64) (out []Yield) {
+	q.now = max(q.now, now)
+	e := q.works[id]
+	if !q.cfg.Preempt || e == nil {
+		return nil
+	}
+	q.marks++
+	h := &hunt{q: q, e: e, mark: q.marks, taken: map[*node][]int64{}} // at no place
+	for n := e.leaf; n != nil; n = n.parent {
+		h.path = append(h.path, n)
+	}
+	var all []*candidate
+	for _, name := range of {
+		v := q.works[name]
+		if v == nil || v.state != running || v.work.Keep || v == e {
+			continue
+		}
+		c := &candidate{e: v, holds: v.live.holds, start: v.live.start, Victim: Victim{ID: name, Tenant: v.work.Tenant, Priority: v.work.Priority, Grace: v.work.Grace}}
+		c.Cost = q.unsaved(v) / 1000
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *candidate) int {
+		return cmp.Or(cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Priority, b.Priority), cmp.Compare(b.start, a.start), cmp.Compare(a.ID, b.ID))
+	})
+	for _, c := range all {
+		if h.claim(c) == ClaimPriority { // as things are without those before it
+			h.take(c, 1)
+			out = append(out, Yield{c.ID, c.Cost})
+		}
+	}
+	return out
+}
+
 func (h *hunt) add(c candidate) {
 	helps := false
 	for i := range c.holds {
@@ -230,12 +273,18 @@ func (h *hunt) add(c candidate) {
 	h.all = append(h.all, &c)
 }
 
-// lost is what ending these parts of a running work costs.
-func (q *Queue) lost(v *entry, holds []hold) int64 {
+// unsaved is the time of a running work that is lost with it, microseconds.
+func (q *Queue) unsaved(v *entry) int64 {
 	d := max(0, q.now-v.live.saved)
 	if v.work.Grace > 0 {
 		d = min(d, v.work.Grace)
 	}
+	return d
+}
+
+// lost is what ending these parts of a running work costs.
+func (q *Queue) lost(v *entry, holds []hold) int64 {
+	d := q.unsaved(v)
 	n := uint64(0)
 	if len(q.cfg.Devices) == 0 {
 		n = 1

@@ -340,3 +340,51 @@ func TestNoTurns(t *testing.T) {
 		t.Errorf("%s, want none", got)
 	}
 }
+
+// What a work may have end for its priority, whatever is held: lower ones of its own tenant, of
+// another's where classes are strict and that holds more than its guarantee, each without those before it.
+func TestYields(t *testing.T) {
+	t.Parallel()
+	const now = 100 * minute
+	for _, strict := range []bool{false, true} {
+		p := newPen(t, queue.Config{StrictClasses: strict, Tenants: []queue.Tenant{{Name: "own"}, {Name: "other", Guaranteed: gpus(3)}}}, "p", "q")
+		work := func(id, tenant string, priority, gpu int64) queue.Work {
+			w := job(id, tenant, 0, gpu)
+			w.Priority = priority
+			return w
+		}
+		p.run(work("old", "own", 1, 1), "p", now-20*minute)
+		p.run(work("young", "own", 4, 1), "q", now-5*minute)
+		p.run(work("equal", "own", 5, 1), "p", now-minute)
+		kept := work("kept", "own", 0, 1)
+		kept.Keep = true
+		p.run(kept, "p", now-minute)
+		graceful, brief := work("graceful", "own", 2, 1), work("brief", "own", 3, 1)
+		graceful.Grace, brief.Grace = minute, minute
+		p.run(graceful, "q", now-50*minute)
+		p.run(brief, "q", now-40*minute)
+		p.run(work("theirs-1", "other", 0, 2), "p", now-2*minute)
+		p.run(work("theirs-2", "other", 0, 2), "p", now-3*minute)
+		if err := p.Put(work("w", "own", 5, 64)); err != nil { // for which there is no room anyway
+			t.Fatal(err)
+		}
+		want := "graceful=60000 brief=60000 young=300000 old=1200000"
+		if strict { // without one of the other's the rest is within its guarantee
+			want = "graceful=60000 brief=60000 theirs-1=120000 young=300000 old=1200000"
+		}
+		all := []string{"old", "young", "equal", "kept", "graceful", "brief", "theirs-2", "theirs-1", "w", "is not there"}
+		var got []string
+		for _, y := range p.Yields("w", all, now) {
+			got = append(got, fmt.Sprintf("%s=%d", y.ID, y.Lost))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("strict %v: may end %v, want %s", strict, got, want)
+		}
+		if got := p.Yields("w", []string{"young"}, now); len(got) != 1 || got[0].ID != "young" {
+			t.Errorf("of one there may end %v", got)
+		}
+		if got := p.Yields("is not there", all, now); got != nil {
+			t.Errorf("for what does not wait there may end %v", got)
+		}
+	}
+}

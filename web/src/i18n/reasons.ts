@@ -119,6 +119,18 @@ const SENTENCES: ReadonlyArray<readonly [english: string, chinese: string]> = [
     "资源组 {group} 的配额剩余不足：已借出 {compute}% 和 {memory} MiB",
   ],
   ["{count} slices wait already, which is the most", "已有 {count} 个切片在等待，达到上限"],
+  [
+    "preempted for job {job} of tenant {tenant}, which has priority {n} and waits for these accelerators",
+    "为租户 {tenant} 的作业 {job} 抢占：其优先级为 {n}，正在等待这些加速卡",
+  ],
+  [
+    "preempted for job {job} of tenant {tenant}, which has priority {n}",
+    "为租户 {tenant} 的作业 {job} 抢占：其优先级为 {n}",
+  ],
+  [
+    "preempted for job {job} of tenant {tenant}, which is below what is guaranteed to it",
+    "为租户 {tenant} 的作业 {job} 抢占：其资源低于所保证的份额",
+  ],
   ["its time has not come", "尚未到时间"],
   ["room is kept for it at {site} when what runs there has ended", "{site} 上的工作结束后，将为其保留空间"],
   ["room is kept for it at {count} places when what runs there has ended", "{count} 处的工作结束后，将为其保留空间"],

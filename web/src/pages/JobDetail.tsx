@@ -310,6 +310,7 @@ function DeleteButton({ job }: { job: Job }) {
 function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }) {
   const { t } = useTranslation();
   const reason = useReason();
+  const say = useSaid();
   const columns: TableColumnsType<Replica> = [
     {
       title: t("replica.task"),
@@ -328,7 +329,7 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
       key: "state",
       width: 124,
       render: (_, r) => (
-        <Tooltip title={r.message}>
+        <Tooltip title={say(r.message)}>
           <span>
             <StateTag state={r.state} />
             {r.reason && <small className="yh-reason">{reason(r.reason)}</small>}

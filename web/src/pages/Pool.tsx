@@ -354,6 +354,8 @@ function Slices() {
       render: (_, s) => {
         const reason = [
           s.position > 0n && t("pool.place", { n: String(s.position) }),
+          s.position > 0n && s.priority !== 0 && t("pool.rank", { n: s.priority }),
+          s.position > 0n && s.jobPriority !== 0 && t("pool.jobRank", { n: s.jobPriority }),
           s.movingToNodeId && t("pool.moving", { to: `${s.movingToNodeId}/${s.movingToDeviceId}` }),
           s.moveError && t("pool.notMoved", { why: s.moveError }),
           s.cardSliceIds.length > 1 &&

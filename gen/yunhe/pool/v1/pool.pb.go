@@ -2445,7 +2445,10 @@ type Slice struct {
 	// nothing tells what the device uses.
 	EnergyMillijoules int64 `protobuf:"varint,36,opt,name=energy_millijoules,json=energyMillijoules,proto3" json:"energy_millijoules,omitempty"`
 	// What its program uses the device by: "opencl" or "cuda".
-	Api           string `protobuf:"bytes,37,opt,name=api,proto3" json:"api,omitempty"`
+	Api string `protobuf:"bytes,37,opt,name=api,proto3" json:"api,omitempty"`
+	// The priority of its job: among slices that wait with the same priority those of
+	// jobs with a higher one go first. 0: it is no job's, or that is its job's.
+	JobPriority   int32 `protobuf:"varint,38,opt,name=job_priority,json=jobPriority,proto3" json:"job_priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2737,6 +2740,13 @@ func (x *Slice) GetApi() string {
 		return x.Api
 	}
 	return ""
+}
+
+func (x *Slice) GetJobPriority() int32 {
+	if x != nil {
+		return x.JobPriority
+	}
+	return 0
 }
 
 type RequestSliceRequest struct {
@@ -4240,8 +4250,7 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\x0eSPREAD_COMPACT\x10\x02\"\x16\n" +
 	"\x14GetPoolPolicyRequest\"I\n" +
 	"\x14SetPoolPolicyRequest\x121\n" +
-	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\xf7\n" +
-	"\n" +
+	"\x06policy\x18\x01 \x01(\v2\x19.yunhe.pool.v1.PoolPolicyR\x06policy\"\x9a\v\n" +
 	"\x05Slice\x12\x19\n" +
 	"\bslice_id\x18\x01 \x01(\tR\asliceId\x120\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1a.yunhe.pool.v1.Slice.StateR\x05state\x12\x19\n" +
@@ -4285,7 +4294,8 @@ const file_yunhe_pool_v1_pool_proto_rawDesc = "" +
 	"\facross_nodes\x18\" \x01(\bR\vacrossNodes\x12\x15\n" +
 	"\x06job_id\x18# \x01(\tR\x05jobId\x12-\n" +
 	"\x12energy_millijoules\x18$ \x01(\x03R\x11energyMillijoules\x12\x10\n" +
-	"\x03api\x18% \x01(\tR\x03api\"i\n" +
+	"\x03api\x18% \x01(\tR\x03api\x12!\n" +
+	"\fjob_priority\x18& \x01(\x05R\vjobPriority\"i\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_WAITING\x10\x01\x12\x12\n" +

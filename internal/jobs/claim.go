@@ -1,0 +1,210 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	"yunhe.dev/yunhe/internal/db"
+	"yunhe.dev/yunhe/internal/pool"
+	"yunhe.dev/yunhe/internal/scheduler"
+)
+
+// A replica for which there would be room, and whose shares others have, may have runs taken
+// back: who has a higher priority has it for accelerators as for room. It is looked at
+// when the scheduler asks for it (Ready), and again now and then while it waits.
+
+const (
+	// offerAgain is how often the scheduler is offered a replica that waits for shares that
+	// runs of a lower priority have.
+	offerAgain = 30 * time.Second
+	// offersAtOnce is how many it is offered at once, offersEvery how often.
+	offersAtOnce = 64
+	offersEvery  = 5 * time.Second
+)
+
+// offers are when replicas that wait for shares, and gangs, were last offered. Its zero value is
+// empty.
+type offers struct {
+	mu    sync.Mutex // guards the fields below
+	at    map[string]time.Time
+	since time.Time
+	n     int // since then
+}
+
+// offerOf names what is offered.
+func offerOf(job, wish string, gang bool) string {
+	if gang {
+		return job + "/*"
+	}
+	return wish
+}
+
+// made notes that something was offered.
+func (o *offers) made(key string, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.note(key, now)
+}
+
+func (o *offers) note(key string, now time.Time) {
+	if o.at == nil {
+		o.at = map[string]time.Time{}
+	}
+	o.at[key] = now
+}
+
+// again reports whether something is to be offered now.
+func (o *offers) again(key string, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if at, was := o.at[key]; was && now.Sub(at) < offerAgain {
+		return false
+	}
+	if now.Sub(o.since) >= offersEvery {
+		o.since, o.n = now, 0
+		maps.DeleteFunc(o.at, func(_ string, at time.Time) bool { return now.Sub(at) >= offerAgain })
+	}
+	if o.n == offersAtOnce {
+		return false
+	}
+	o.n++
+	o.note(key, now)
+	return true
+}
+
+// forget has what is of a job offered as if it had not been.
+func (o *offers) forget(job string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.at, func(key string, _ time.Time) bool { of, _, _ := wisher(key); return of == job })
+}
+
+// offered reports whether a replica that waits for shares is to ask for room again: then runs
+// are looked for that have these, and are of a lower priority.
+func (s *Service) offered(ctx context.Context, tx *db.Tx, r *record, key string, b *reading) (bool, error) {
+	if !s.offers.again(key, s.db.Now()) {
+		return false, nil
+	}
+	if b.least == nil {
+		least := int64(math.MaxInt64)
+		if _, err := tx.Get(ctx, `SELECT COALESCE(MIN(j.priority), $1) FROM attempts a JOIN jobs j ON j.job_id = a.job_id WHERE a.pooled AND a.ended_at = 0`, []any{least}, &least); err != nil {
+			return false, fmt.Errorf("read the least priority that has shares of the pool: %w", err)
+		}
+		b.least = &least
+	}
+	return r.priority > *b.least, nil
+}
+
+// turnsOf adds since when replicas of a job have had their turn, by their wishes, whose runs were
+// taken back for others: they do not go behind who came meanwhile.
+func turnsOf(ctx context.Context, tx *db.Tx, job string, turns map[string]time.Time) error {
+	err := tx.Query(ctx, `SELECT task_index, replica_index, MIN(placed_at) FROM attempts WHERE job_id = $1 AND reason = $2 GROUP BY task_index, replica_index`, []any{job, takenPreempted}, func(row db.Row) error {
+		var task, replica int
+		var placed int64
+		err := row.Scan(&task, &replica, &placed)
+		turns[wishOf(job, task, replica)] = db.Time(placed)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read when runs of %s were taken back: %w", job, err)
+	}
+	return nil
+}
+
+// claim takes runs back that have what replicas wait for, which ps are to be placed.
+func (s *Service) claim(ctx context.Context, ps []scheduler.Placement, jobs map[string]*record, waits map[string]string, may scheduler.May) error {
+	var open []*attempt
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		open, err = queryAttempts(ctx, tx, `pooled AND ended_at = 0 ORDER BY attempt_id`)
+		return err
+	})
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	var runs, ending []string
+	for _, a := range open {
+		if runs = append(runs, a.id); a.stopAsked {
+			ending = append(ending, a.id)
+		}
+	}
+	var claims []pool.Claim
+	var whose []string
+	from, gangs := map[string][]pool.Yield{}, map[string]int{}
+	for _, p := range ps {
+		wish := wishOf(p.JobID, p.Task, p.Replica)
+		if waits[wish] == "" {
+			continue
+		}
+		if i, known := gangs[p.JobID]; known && p.Gang {
+			claims[i].Wishes = append(claims[i].Wishes, wish)
+			continue
+		}
+		if len(claims) == offersAtOnce {
+			break
+		}
+		if _, known := from[p.JobID]; !known {
+			var list []pool.Yield
+			for _, y := range may(p, runs) {
+				list = append(list, pool.Yield(y))
+			}
+			from[p.JobID] = list
+		}
+		if len(from[p.JobID]) == 0 {
+			continue
+		}
+		gangs[p.JobID] = len(claims)
+		claims, whose = append(claims, pool.Claim{Wishes: []string{wish}, From: from[p.JobID]}), append(whose, p.JobID)
+	}
+	if len(claims) == 0 {
+		return nil
+	}
+	taken, err := s.pool.Yield(ctx, claims, ending)
+	if err != nil {
+		return err
+	}
+	for i, list := range taken {
+		if len(list) == 0 {
+			continue
+		}
+		r := jobs[whose[i]]
+		got, err := s.Preempt(ctx, list, fmt.Sprintf("preempted for job %s of tenant %s, which has priority %d and waits for these accelerators", r.id, r.tenant, r.priority))
+		if err != nil {
+			return err
+		}
+		s.log.Info("runs preempted for their shares of the pool", "job_id", r.id, "runs", got)
+	}
+	return nil
+}
+
+// wantsPool reports whether a task wants shares of the pool.
+func wantsPool(t *jobsv1.Task) bool { return t.Pool != nil }
+
+// repooled has the pool know a job's new priority.
+func (s *Service) repooled(ctx context.Context, tx *db.Tx, r *record) error {
+	if s.pool == nil || !slices.ContainsFunc(r.spec.Tasks, wantsPool) {
+		return nil
+	}
+	as, err := queryAttempts(ctx, tx, `job_id = $1 AND pooled AND ended_at = 0 ORDER BY attempt_id`, r.id)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for _, a := range as {
+		ids = append(ids, a.id)
+	}
+	for i, t := range r.spec.Tasks {
+		if s.asks(t) {
+			for replica := range int(t.ReplicaNumber) {
+				ids = append(ids, wishOf(r.id, i, replica))
+			}
+		}
+	}
+	tx.AfterCommit(func() { s.offers.forget(r.id) })
+	return s.pool.PriorityTx(ctx, tx, ids, r.priority)
+}
