@@ -364,6 +364,9 @@ func (s *Service) tend(ctx context.Context, last *lent, placed map[string]bool) 
 		return nil
 	}
 	last.kept = now
+	if err := s.untangle(ctx, placed); err != nil {
+		return err
+	}
 	var keep, gone []string
 	err := s.db.View(ctx, func(tx *db.Tx) error {
 		keep, gone = nil, nil

@@ -1,11 +1,13 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -180,6 +182,79 @@ func (s *Service) claim(ctx context.Context, ps []scheduler.Placement, jobs map[
 		s.log.Info("runs preempted for their shares of the pool", "job_id", r.id, "runs", got)
 	}
 	return nil
+}
+
+// stuckFor is how long a run waits for its shares, while others of its gang have theirs, until
+// other such gangs give way.
+const stuckFor = 30 * time.Second
+
+// stuck is a gang of which some runs have their shares and others wait for theirs, with a place.
+type stuck struct {
+	r           *record
+	runs, waits []string
+}
+
+// untangle has gangs whose shares are local not wait for each other for ever: each run asks by
+// itself, so one may have what another lacks. The later ones, and of lower priority, begin anew
+// if an earlier one then has what it waits for. placed are the runs whose slices have a place.
+func (s *Service) untangle(ctx context.Context, placed map[string]bool) error {
+	var gangs []*stuck
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		gangs, err = s.stuckTx(ctx, tx, placed)
+		return err
+	})
+	if err != nil || len(gangs) < 2 {
+		return err
+	}
+	slices.SortFunc(gangs, func(a, b *stuck) int {
+		return cmp.Or(cmp.Compare(b.r.priority, a.r.priority), cmp.Compare(a.r.created, b.r.created), cmp.Compare(a.r.id, b.r.id))
+	})
+	for i, g := range gangs {
+		claim := pool.Claim{Wishes: g.waits, Ahead: true} // a gang asks again when all of it has ended
+		for _, o := range slices.Backward(gangs[i+1:]) {
+			if !o.r.spec.NoPreemption {
+				claim.From = append(claim.From, pool.Yield{Runs: o.runs})
+			}
+		}
+		taken, err := s.pool.Yield(ctx, []pool.Claim{claim}, nil)
+		if err != nil {
+			return err
+		}
+		if len(taken[0]) == 0 {
+			continue
+		}
+		got, err := s.Preempt(ctx, taken[0], fmt.Sprintf("preempted for job %s, which waits for these accelerators as this one does for others: all of its gang have theirs, or none", g.r.id))
+		s.log.Info("gangs that waited for each other's shares of the pool untangled", "job_id", g.r.id, "runs", got)
+		return err
+	}
+	return nil
+}
+
+func (s *Service) stuckTx(ctx context.Context, tx *db.Tx, placed map[string]bool) (gangs []*stuck, err error) {
+	as, err := queryAttempts(ctx, tx, `pooled AND ended_at = 0 ORDER BY attempt_id`)
+	if err != nil {
+		return nil, err
+	}
+	late := db.Micros(tx.Now.Add(-stuckFor))
+	of := map[string]*stuck{}
+	for _, a := range as {
+		if of[a.job] == nil {
+			of[a.job] = &stuck{}
+		}
+		g := of[a.job]
+		if g.runs = append(g.runs, a.id); a.started == 0 && !placed[a.id] && a.placed < late && !a.stopAsked && strings.HasPrefix(a.message, lendWaits) {
+			g.waits = append(g.waits, a.id)
+		}
+	}
+	maps.DeleteFunc(of, func(_ string, g *stuck) bool { return len(g.waits) == 0 || len(g.waits) == len(g.runs) })
+	rs, err := loadJobs(ctx, tx, sortedKeys(of))
+	for _, r := range rs {
+		if g := of[r.id]; r.spec.Gang && r.outcome == 0 {
+			g.r = r
+			gangs = append(gangs, g)
+		}
+	}
+	return gangs, err
 }
 
 // wantsPool reports whether a task wants shares of the pool.

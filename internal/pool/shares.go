@@ -49,8 +49,9 @@ type Wish struct {
 
 // Claim is of a replica, or a gang, that waits for its shares.
 type Claim struct {
-	Wishes []string
-	From   []Yield // what may be taken back for it; of those that cost the same the first
+	Wishes []string // or runs that wait with a place
+	Ahead  bool     // those of higher priorities in the pool's queue, too, are not there again before it
+	From   []Yield  // what may be taken back for it; of those that cost the same the first
 
 }
 

@@ -11,8 +11,9 @@ import (
 )
 
 // Where the settings let work of a higher priority have what that of a lower one holds, a
-// replica that waits for its shares has runs taken back that hold such. Which it may
-// have is the scheduler's affair, which of those free the right cards is decided here.
+// replica that waits for its shares has runs taken back that hold such; so have gangs that
+// wait for each other. Which runs these may be is not decided here, but which of them
+// keep the right cards.
 
 // maxYields is how many runs, or gangs of such, are taken back for one replica or gang.
 const maxYields = 64
@@ -110,13 +111,13 @@ func (y *yielding) each(ctx context.Context, tx *db.Tx, claims []pool.Claim, out
 		}
 		for set := range y.sets(waiting) {
 			i, asks := of[set[0].run.ID]
-			if !asks || !set[0].wished {
+			if !asks {
 				if _, err := y.seat(set); err != nil {
 					return err
 				}
 				continue
 			}
-			runs, err := y.claim(set, claims[i].From)
+			runs, err := y.claim(set, claims[i])
 			if err != nil {
 				return err
 			}
@@ -137,7 +138,7 @@ func (y *yielding) each(ctx context.Context, tx *db.Tx, claims []pool.Claim, out
 }
 
 // claim seats what waits, and returns the runs to be taken back for it.
-func (y *yielding) claim(set []*Slice, from []pool.Yield) (runs []string, err error) {
+func (y *yielding) claim(set []*Slice, c pool.Claim) (runs []string, err error) {
 	_, no, err := y.try(set)
 	if err != nil || no.reason == "" {
 		return nil, err
@@ -147,7 +148,7 @@ func (y *yielding) claim(set []*Slice, from []pool.Yield) (runs []string, err er
 	if single && y.vain[like] {
 		return nil, nil
 	}
-	chosen, err := y.choose(set, from)
+	chosen, err := y.choose(set, c)
 	if err != nil {
 		return nil, err
 	}
@@ -165,10 +166,10 @@ func (y *yielding) claim(set []*Slice, from []pool.Yield) (runs []string, err er
 }
 
 // choose takes runs back, few and cheap ones, and seats what waits; none: it has no seat.
-func (y *yielding) choose(set []*Slice, from []pool.Yield) (chosen []int, err error) {
+func (y *yielding) choose(set []*Slice, claim pool.Claim) (chosen []int, err error) {
 	g := y.groups[set[0].Group]
 	y.from, y.at = nil, map[[2]string][]int{}
-	for _, c := range from {
+	for _, c := range claim.From {
 		x := candidate{runs: c.Runs}
 		for _, run := range c.Runs {
 			for _, o := range y.has[run] {
@@ -176,7 +177,7 @@ func (y *yielding) choose(set []*Slice, from []pool.Yield) (chosen []int, err er
 			}
 		}
 		// Those that go before it in the pool's queue would have theirs again before it.
-		if len(x.slices) > 0 && !slices.ContainsFunc(x.slices, func(o *Slice) bool { return o.Priority > set[0].Priority }) {
+		if len(x.slices) > 0 && (claim.Ahead || !slices.ContainsFunc(x.slices, func(o *Slice) bool { return o.Priority > set[0].Priority })) {
 			y.from = append(y.from, x)
 		}
 	}

@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	adapterv1 "yunhe.dev/yunhe/gen/yunhe/adapter/v1"
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
+	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
 	"yunhe.dev/yunhe/internal/pool"
@@ -142,6 +145,78 @@ func TestJobsYieldGang(t *testing.T) {
 			r.Run()
 		}
 		x.holds(3)
+	})
+}
+
+// Of gangs whose shares are local, and each of which has what the other lacks, the later one begins
+// anew; with none that waits for something else.
+func TestJobsTangled(t *testing.T) {
+	t.Parallel()
+	apptest.Each(t, func(t *testing.T, a *apptest.App) {
+		_, err := a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}, MaxPriority: 1}})
+		must(t, err)
+		local := []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA, adapterv1.Feature_FEATURE_POOL_LOCAL}
+		at, nodes, held := map[string]*apptest.FakeCenter{}, map[string]*machine{}, map[string]string{}
+		for _, id := range []string{"one", "two", "three"} {
+			nodes[id] = newMachine(t, a, id, "A", "A")
+			nodes[id].lives()
+			at[id] = a.Join(t, apptest.Center{ID: "at-" + id, Features: local, PoolNodes: []string{id}})
+			for range 2 {
+				x, err := a.Admin.Pool.RequestSlice(t.Context(), &poolv1.RequestSliceRequest{GroupId: "g", Fixed: true, Api: "cuda", ComputePercent: 100, MemoryMib: 10, NodeId: id})
+				must(t, err)
+				held[id] = x.SliceId
+			}
+		}
+		// Each wants a card at two nodes; at which it is first is in the priorities.
+		gang := func(name string, on map[string]int32) string {
+			j := shared(name, &jobsv1.PoolShares{})
+			one := j.Tasks[0]
+			j.Tasks, j.Gang = nil, true
+			for id, priority := range on {
+				task := proto.CloneOf(one)
+				task.Name, task.Constraints = id, &jobsv1.Constraints{Centers: []string{"at-" + id}}
+				task.Pool = &jobsv1.PoolShares{Api: "cuda", Local: true, ComputePercent: 100, MemoryMib: 10, Priority: priority, GroupId: "g"}
+				j.Tasks = append(j.Tasks, task)
+			}
+			id := a.Admin.Submit(t, j)
+			a.Admin.Await(t, id, "its runs wait", func(j *jobsv1.Job) bool {
+				return len(j.Replicas) == len(on) && !slices.ContainsFunc(j.Replicas, func(r *jobsv1.Replica) bool { return r.Message != noRoom })
+			})
+			return id
+		}
+		early := gang("early", map[string]int32{"one": 1, "two": 0})
+		late := gang("late", map[string]int32{"one": 0, "two": 1})
+		apart := gang("apart", map[string]int32{"one": 0, "three": 0})
+		for id := range nodes { // one card each is free now
+			_, err := a.Admin.Pool.ReleaseSlice(t.Context(), &poolv1.ReleaseSliceRequest{SliceId: held[id]})
+			must(t, err)
+		}
+		has := at["one"].Of(early, 1)[0]
+		theirs := at["two"].Of(late, 1)[0]
+		other := at["three"].Of(apart, 1)[0]
+		nodes["one"].runs(has.Pool.GetPasses()...)
+		nodes["two"].runs(theirs.Pool.GetPasses()...)
+		nodes["three"].runs(other.Pool.GetPasses()...)
+		for _, r := range []*apptest.Replica{has, theirs, other} {
+			r.Run()
+		}
+		theirs.AwaitStop()
+		nodes["two"].runs()
+		theirs.End("stopped", 0)
+		both := at["two"].Of(early, 1)[0]
+		nodes["two"].runs(both.Pool.GetPasses()...)
+		both.Run()
+		if got := stopping(has, other, both); len(got) > 0 {
+			t.Errorf("runs %v are taken back, too", got)
+		}
+		if r := a.Admin.Job(t, late).Replicas; slices.ContainsFunc(r, func(r *jobsv1.Replica) bool { return r.State == jobsv1.State_STATE_RUNNING }) {
+			t.Errorf("of the later one run %v", r)
+		}
+		nodes["one"].runs()
+		has.End("completed", 0)
+		nodes["two"].runs()
+		both.End("completed", 0)
+		at["two"].Of(late, 1)[0].Run()
 	})
 }
 
