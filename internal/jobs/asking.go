@@ -300,11 +300,6 @@ func (s *Service) Ready(ctx context.Context, ps []scheduler.Placement, may sched
 	}
 	s.crowd.refuse(not, s.db.Now())
 	if len(waits) > 0 && may != nil {
-		for _, p := range ps {
-			if wish := wishOf(p.JobID, p.Task, p.Replica); waits[wish] != "" {
-				s.offers.made(offerOf(p.JobID, wish, p.Gang), s.db.Now())
-			}
-		}
 		if err := s.claim(ctx, ps, jobs, waits, may); err != nil {
 			return nil, err
 		}

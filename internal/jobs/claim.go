@@ -28,6 +28,8 @@ const (
 	// offersAtOnce is how many it is offered at once, offersEvery how often.
 	offersAtOnce = 64
 	offersEvery  = 5 * time.Second
+	// claimsAtOnce are for how many replicas and gangs of a cycle runs are looked for at most.
+	claimsAtOnce = 16
 )
 
 // offers are when replicas that wait for shares, and gangs, were last offered. Its zero value is
@@ -94,13 +96,23 @@ func (s *Service) offered(ctx context.Context, tx *db.Tx, r *record, key string,
 		return false, nil
 	}
 	if b.least == nil {
-		least := int64(math.MaxInt64)
-		if _, err := tx.Get(ctx, `SELECT COALESCE(MIN(j.priority), $1) FROM attempts a JOIN jobs j ON j.job_id = a.job_id WHERE a.pooled AND a.ended_at = 0`, []any{least}, &least); err != nil {
-			return false, fmt.Errorf("read the least priority that has shares of the pool: %w", err)
+		least, err := leastPooled(ctx, tx)
+		if err != nil {
+			return false, err
 		}
 		b.least = &least
 	}
 	return r.priority > *b.least, nil
+}
+
+// leastPooled is the least priority of those that have shares of the pool; none: the highest
+// number there is.
+func leastPooled(ctx context.Context, tx *db.Tx) (least int64, err error) {
+	least = math.MaxInt64
+	if _, err = tx.Get(ctx, `SELECT COALESCE(MIN(j.priority), $1) FROM attempts a JOIN jobs j ON j.job_id = a.job_id WHERE a.pooled AND a.ended_at = 0`, []any{least}, &least); err != nil {
+		return 0, fmt.Errorf("read the least priority that has shares of the pool: %w", err)
+	}
+	return least, nil
 }
 
 // turnsOf adds since when replicas of a job have had their turn, by their wishes, whose runs were
@@ -122,8 +134,11 @@ func turnsOf(ctx context.Context, tx *db.Tx, job string, turns map[string]time.T
 // claim takes runs back that have what replicas wait for, which ps are to be placed.
 func (s *Service) claim(ctx context.Context, ps []scheduler.Placement, jobs map[string]*record, waits map[string]string, may scheduler.May) error {
 	var open []*attempt
-	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
-		open, err = queryAttempts(ctx, tx, `pooled AND ended_at = 0 ORDER BY attempt_id`)
+	err := s.db.View(ctx, func(tx *db.Tx) error {
+		least, err := leastPooled(ctx, tx)
+		if err == nil && slices.ContainsFunc(ps, func(p scheduler.Placement) bool { r := jobs[p.JobID]; return r != nil && r.priority > least }) {
+			open, err = queryAttempts(ctx, tx, `pooled AND ended_at = 0 ORDER BY attempt_id`)
+		}
 		return err
 	})
 	if err != nil || len(open) == 0 {
@@ -147,9 +162,10 @@ func (s *Service) claim(ctx context.Context, ps []scheduler.Placement, jobs map[
 			claims[i].Wishes = append(claims[i].Wishes, wish)
 			continue
 		}
-		if len(claims) == offersAtOnce {
-			break
+		if len(claims) == claimsAtOnce { // the others are offered again at once
+			continue
 		}
+		s.offers.made(offerOf(p.JobID, wish, p.Gang), s.db.Now())
 		if _, known := from[p.JobID]; !known {
 			var list []pool.Yield
 			for _, y := range may(p, runs) {

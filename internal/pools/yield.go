@@ -110,31 +110,41 @@ func (y *yielding) each(ctx context.Context, tx *db.Tx, claims []pool.Claim, out
 			return err
 		}
 		for set := range y.sets(waiting) {
-			i, asks := of[set[0].run.ID]
-			if !asks {
-				if _, err := y.seat(set); err != nil {
+			if i, asks := of[set[0].run.ID]; asks {
+				runs, err := y.claim(set, claims[i])
+				if err != nil {
 					return err
 				}
-				continue
-			}
-			runs, err := y.claim(set, claims[i])
-			if err != nil {
+				out[i] = append(out[i], runs...)
+			} else if _, err := y.seat(set); err != nil {
 				return err
 			}
-			out[i] = append(out[i], runs...)
 			for _, x := range set {
-				if _, known := of[x.run.ID]; known {
+				if _, asks := of[x.run.ID]; asks {
 					delete(of, x.run.ID)
 					left--
 				}
+				if x.Node != "" && x.regards() {
+					y.near, y.live = append(y.near, x), append(slices.Clip(y.live), x)
+				}
 			}
 		}
-		if len(waiting) < someWaiting || !y.open() {
+		if len(waiting) < someWaiting || y.kept() {
 			return nil
 		}
 		after = waiting[someWaiting-1]
 	}
 	return nil
+}
+
+// kept reports whether all devices are for those that were looked at.
+func (y *yielding) kept() bool {
+	for at := range y.device {
+		if !y.closed[at] {
+			return false
+		}
+	}
+	return true
 }
 
 // claim seats what waits, and returns the runs to be taken back for it.
