@@ -246,7 +246,7 @@ describe("accelerator pool", { skip, timeout: 900_000 }, () => {
         pool: { computePercent: 90, memoryMib: 10 },
       },
     ];
-    const job = await p.rest("POST", "/v1/jobs", { job: { name: "waits", tasks } });
+    const job = await p.rest("POST", "/v1/jobs", { job: { name: "waits", priority: 20, tasks } });
     for (const [language, text] of [
       ["zh", "等待其加速卡资源池份额：允许使用的设备目前都没有空间"],
       ["en", "waits for its shares of the accelerator pool: no device that is allowed has room now"],
@@ -257,6 +257,9 @@ describe("accelerator pool", { skip, timeout: 900_000 }, () => {
       await p.shot(`pool-job-waits-${language}`);
     }
     assert.equal((await p.rest("GET", `/v1/jobs/${job.jobId}`)).replicas[0].aiCenterId ?? "", "");
+    await page.goto(`${p.url}/pool?tab=slices`);
+    await page.getByText("1 in the queue: its job's priority 20: no device").waitFor();
+    await p.shot("pool-queue-priority");
     await p.rest("POST", `/v1/jobs/${job.jobId}/stop`, {});
     await p.open("Accelerator pool");
   });
