@@ -139,12 +139,17 @@ type crowded struct {
 	shares pool.Shares
 }
 
-// crowd are those that the scheduler holds; of a priority in the order in which they are to be
-// looked at again. Its zero value is empty.
+// crowd are those that the scheduler holds. Its zero value is empty.
 type crowd struct {
-	mu   sync.Mutex // guards the fields below
-	list []crowded
-	nots map[string]refusal // of wishes that may not ask, a while ago
+	mu    sync.Mutex                // guards the fields below
+	lists map[pool.Shares][]crowded // by what is alike, in the order in which they are to be looked at again
+	nots  map[string]refusal        // of wishes that may not ask, a while ago
+}
+
+// kind is what tells of two whether they ask for the same, in the same turn.
+func (x *crowded) kind() pool.Shares {
+	w := &x.shares
+	return pool.Shares{Tenant: w.Tenant, User: w.User, Group: w.Group, Spec: w.Spec, API: w.API, Model: w.Model, Node: w.Node, Whole: w.Whole, Local: w.Local, Priority: w.Priority, JobPriority: w.JobPriority}
 }
 
 // refusal is why, and until when it is not asked again.
@@ -181,45 +186,55 @@ func (c *crowd) refused(wish string, now time.Time) string {
 func (c *crowd) stand(read []*record, list []crowded) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.list) > 0 {
+	if len(c.lists) > 0 {
 		anew := make(map[string]bool, len(read))
 		for _, r := range read {
 			anew[r.id] = true
 		}
-		c.list = slices.DeleteFunc(c.list, func(x crowded) bool { return anew[x.job] })
+		c.leave(anew)
 	}
-	c.list = append(c.list, list...)
+	for _, x := range list {
+		if c.lists == nil {
+			c.lists = map[pool.Shares][]crowded{}
+		}
+		c.lists[x.kind()] = append(c.lists[x.kind()], x)
+	}
 }
 
-// next takes out the jobs that may ask the pool now.
-func (c *crowd) next(full func(pool.Shares) string) (jobs []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	slices.SortStableFunc(c.list, func(a, b crowded) int { return cmp.Compare(b.shares.JobPriority, a.shares.JobPriority) })
-	closed := map[pool.Shares]bool{}
-	for _, x := range c.list {
-		like := pool.Shares{Tenant: x.shares.Tenant, User: x.shares.User, Group: x.shares.Group, Spec: x.shares.Spec, API: x.shares.API, Model: x.shares.Model, Node: x.shares.Node, Whole: x.shares.Whole, Local: x.shares.Local,
-			Priority: x.shares.Priority, JobPriority: x.shares.JobPriority}
-		if closed[like] {
-			continue
-		}
-		if closed[like] = full(x.shares) != ""; !closed[like] {
-			jobs = append(jobs, x.job)
+// leave takes out what is of jobs.
+func (c *crowd) leave(jobs map[string]bool) {
+	for kind, list := range c.lists {
+		if list = slices.DeleteFunc(list, func(x crowded) bool { return jobs[x.job] }); len(list) == 0 {
+			delete(c.lists, kind)
+		} else {
+			c.lists[kind] = list
 		}
 	}
-	slices.Sort(jobs)
-	jobs = slices.Compact(jobs)
-	c.list = slices.DeleteFunc(c.list, func(x crowded) bool {
-		_, is := slices.BinarySearch(jobs, x.job)
-		return is
-	})
-	return jobs
+}
+
+// next takes out the jobs that may ask the pool now, those of higher priorities first.
+func (c *crowd) next(full func(pool.Shares) string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	jobs := map[string]bool{}
+	for _, kind := range slices.SortedFunc(maps.Keys(c.lists), func(a, b pool.Shares) int { return cmp.Compare(b.JobPriority, a.JobPriority) }) {
+		for _, x := range c.lists[kind] {
+			if full(x.shares) != "" {
+				break
+			}
+			jobs[x.job] = true
+		}
+	}
+	if len(jobs) > 0 {
+		c.leave(jobs)
+	}
+	return sortedKeys(jobs)
 }
 
 func (c *crowd) empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.list) == 0
+	return len(c.lists) == 0
 }
 
 // uncrowd returns the jobs that may ask the pool now and could not.
