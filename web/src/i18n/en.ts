@@ -1980,7 +1980,7 @@ export const en = {
     backfill: "Keep room for work that cannot start yet",
     backfillHelp: "Others pass only if they do not delay it.",
     preemptPriority: "Take runs back for work of a higher priority",
-    preemptPriorityHelp: "Those that lose the least work.",
+    preemptPriorityHelp: "Those that lose the least work, for room and for shares of the accelerator pool.",
     preemptReclaim: "Take runs back for queues below what is guaranteed to them",
     preemptReclaimHelp: "From those that borrowed.",
   },

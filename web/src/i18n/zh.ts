@@ -1921,7 +1921,7 @@ export const zh: Texts = {
     backfill: "为尚不能开始的作业保留空间",
     backfillHelp: "其他作业仅在不推迟它时先行。",
     preemptPriority: "为更高优先级的作业收回运行",
-    preemptPriorityHelp: "选择损失最小的。",
+    preemptPriorityHelp: "选择损失最小的；既为空间，也为加速卡资源池的份额。",
     preemptReclaim: "为低于保障量的队列收回运行",
     preemptReclaimHelp: "从借用者处收回。",
   },

@@ -1116,7 +1116,8 @@ type PoolShares struct {
 	AcrossNodes bool `protobuf:"varint,8,opt,name=across_nodes,json=acrossNodes,proto3" json:"across_nodes,omitempty"`
 	// Whole cards.
 	Physical bool `protobuf:"varint,9,opt,name=physical,proto3" json:"physical,omitempty"`
-	// In the pool's queue, 0 to 100, at most the group's.
+	// In the pool's queue, 0 to 100, at most the group's. Of those of the same that of the
+	// job counts.
 	Priority int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Runs with the same word are on one card, within a group; with cards 1.
 	Affinity string `protobuf:"bytes,11,opt,name=affinity,proto3" json:"affinity,omitempty"`
@@ -1409,7 +1410,8 @@ type JobSpec struct {
 	Desc string `protobuf:"bytes,2,opt,name=desc,proto3" json:"desc,omitempty"`
 	// 1 to 256.
 	Tasks []*Task `protobuf:"bytes,3,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	// -100 to 100; higher is placed first. 0 is normal.
+	// -100 to 100; higher is placed first, and has its shares of the accelerator pool
+	// first. 0 is normal.
 	Priority      int32         `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
 	SuccessPolicy SuccessPolicy `protobuf:"varint,5,opt,name=success_policy,json=successPolicy,proto3,enum=yunhe.jobs.v1.SuccessPolicy" json:"success_policy,omitempty"`
 	FailurePolicy FailurePolicy `protobuf:"varint,6,opt,name=failure_policy,json=failurePolicy,proto3,enum=yunhe.jobs.v1.FailurePolicy" json:"failure_policy,omitempty"`

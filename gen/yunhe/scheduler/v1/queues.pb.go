@@ -227,7 +227,8 @@ type QueueSettings struct {
 	// Keep room for work that cannot start yet, and let others pass only if they
 	// do not delay it.
 	Backfill bool `protobuf:"varint,5,opt,name=backfill,proto3" json:"backfill,omitempty"`
-	// Take runs back for work of a higher priority.
+	// Take runs back for work of a higher priority: for room, and for shares of the
+	// accelerator pool.
 	PreemptPriority bool `protobuf:"varint,6,opt,name=preempt_priority,json=preemptPriority,proto3" json:"preempt_priority,omitempty"`
 	// Take runs back for queues that are below what is guaranteed to them.
 	PreemptReclaim bool                   `protobuf:"varint,7,opt,name=preempt_reclaim,json=preemptReclaim,proto3" json:"preempt_reclaim,omitempty"`

@@ -627,7 +627,8 @@ export type PoolShares = Message<"yunhe.jobs.v1.PoolShares"> & {
   physical: boolean;
 
   /**
-   * In the pool's queue, 0 to 100, at most the group's.
+   * In the pool's queue, 0 to 100, at most the group's. Of those of the same that of the
+   * job counts.
    *
    * @generated from field: int32 priority = 10;
    */
@@ -819,7 +820,8 @@ export type JobSpec = Message<"yunhe.jobs.v1.JobSpec"> & {
   tasks: Task[];
 
   /**
-   * -100 to 100; higher is placed first. 0 is normal.
+   * -100 to 100; higher is placed first, and has its shares of the accelerator pool
+   * first. 0 is normal.
    *
    * @generated from field: int32 priority = 4;
    */

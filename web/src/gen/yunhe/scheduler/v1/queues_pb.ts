@@ -145,7 +145,8 @@ export type QueueSettings = Message<"yunhe.scheduler.v1.QueueSettings"> & {
   backfill: boolean;
 
   /**
-   * Take runs back for work of a higher priority.
+   * Take runs back for work of a higher priority: for room, and for shares of the
+   * accelerator pool.
    *
    * @generated from field: bool preempt_priority = 6;
    */
