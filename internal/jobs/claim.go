@@ -144,12 +144,7 @@ func (s *Service) claim(ctx context.Context, ps []scheduler.Placement, jobs map[
 	if err != nil || len(open) == 0 {
 		return err
 	}
-	var runs, ending []string
-	for _, a := range open {
-		if runs = append(runs, a.id); a.stopAsked {
-			ending = append(ending, a.id)
-		}
-	}
+	runs, ending := idsOf(open), idsOf(slices.DeleteFunc(slices.Clone(open), func(a *attempt) bool { return !a.stopAsked }))
 	var claims []pool.Claim
 	var whose []string
 	from, gangs := map[string][]pool.Yield{}, map[string]int{}
@@ -215,8 +210,13 @@ type stuck struct {
 // if an earlier one then has what it waits for. placed are the runs whose slices have a place.
 func (s *Service) untangle(ctx context.Context, placed map[string]bool) error {
 	var gangs []*stuck
+	var ending []string
 	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
-		gangs, err = s.stuckTx(ctx, tx, placed)
+		if gangs, err = stuckTx(ctx, tx, placed); err != nil || len(gangs) < 2 {
+			return err
+		}
+		as, err := queryAttempts(ctx, tx, `pooled AND ended_at = 0 AND stop_asked ORDER BY attempt_id`)
+		ending = idsOf(as)
 		return err
 	})
 	if err != nil || len(gangs) < 2 {
@@ -232,7 +232,7 @@ func (s *Service) untangle(ctx context.Context, placed map[string]bool) error {
 				claim.From = append(claim.From, pool.Yield{Runs: o.runs})
 			}
 		}
-		taken, err := s.pool.Yield(ctx, []pool.Claim{claim}, nil)
+		taken, err := s.pool.Yield(ctx, []pool.Claim{claim}, ending)
 		if err != nil {
 			return err
 		}
@@ -246,31 +246,41 @@ func (s *Service) untangle(ctx context.Context, placed map[string]bool) error {
 	return nil
 }
 
-func (s *Service) stuckTx(ctx context.Context, tx *db.Tx, placed map[string]bool) (gangs []*stuck, err error) {
-	as, err := queryAttempts(ctx, tx, `pooled AND ended_at = 0 ORDER BY attempt_id`)
+func stuckTx(ctx context.Context, tx *db.Tx, placed map[string]bool) (gangs []*stuck, err error) {
+	as, err := queryAttempts(ctx, tx, `pooled AND ended_at = 0 AND started_at = 0 AND placed_at < $1 ORDER BY attempt_id`, db.Micros(tx.Now.Add(-stuckFor)))
 	if err != nil {
 		return nil, err
 	}
-	late := db.Micros(tx.Now.Add(-stuckFor))
-	of := map[string]*stuck{}
+	waits := map[string][]string{}
 	for _, a := range as {
-		if of[a.job] == nil {
-			of[a.job] = &stuck{}
-		}
-		g := of[a.job]
-		if g.runs = append(g.runs, a.id); a.started == 0 && !placed[a.id] && a.placed < late && !a.stopAsked && strings.HasPrefix(a.message, lendWaits) {
-			g.waits = append(g.waits, a.id)
+		if !placed[a.id] && !a.stopAsked && strings.HasPrefix(a.message, lendWaits) {
+			waits[a.job] = append(waits[a.job], a.id)
 		}
 	}
-	maps.DeleteFunc(of, func(_ string, g *stuck) bool { return len(g.waits) == 0 || len(g.waits) == len(g.runs) })
-	rs, err := loadJobs(ctx, tx, sortedKeys(of))
+	rs, err := loadJobs(ctx, tx, sortedKeys(waits))
+	if err != nil {
+		return nil, err
+	}
 	for _, r := range rs {
-		if g := of[r.id]; r.spec.Gang && r.outcome == 0 {
-			g.r = r
-			gangs = append(gangs, g)
+		if !r.spec.Gang || r.outcome != 0 {
+			continue
+		}
+		as, err := queryAttempts(ctx, tx, `job_id = $1 AND pooled AND ended_at = 0 ORDER BY attempt_id`, r.id)
+		if err != nil {
+			return nil, err
+		}
+		if runs := idsOf(as); len(runs) > len(waits[r.id]) {
+			gangs = append(gangs, &stuck{r, runs, waits[r.id]})
 		}
 	}
-	return gangs, err
+	return gangs, nil
+}
+
+func idsOf(as []*attempt) (ids []string) {
+	for _, a := range as {
+		ids = append(ids, a.id)
+	}
+	return ids
 }
 
 // wantsPool reports whether a task wants shares of the pool.
@@ -285,10 +295,7 @@ func (s *Service) repooled(ctx context.Context, tx *db.Tx, r *record) error {
 	if err != nil {
 		return err
 	}
-	var ids []string
-	for _, a := range as {
-		ids = append(ids, a.id)
-	}
+	ids := idsOf(as)
 	for i, t := range r.spec.Tasks {
 		if s.asks(t) {
 			for replica := range int(t.ReplicaNumber) {

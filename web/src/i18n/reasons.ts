@@ -124,6 +124,10 @@ const SENTENCES: ReadonlyArray<readonly [english: string, chinese: string]> = [
     "为租户 {tenant} 的作业 {job} 抢占：其优先级为 {n}，正在等待这些加速卡",
   ],
   [
+    "preempted for job {job}, which waits for these accelerators as this one does for others: all of its gang have theirs, or none",
+    "为作业 {job} 抢占：两者互相等待对方的加速卡；同组的副本须全部得到份额，或都不占用",
+  ],
+  [
     "preempted for job {job} of tenant {tenant}, which has priority {n}",
     "为租户 {tenant} 的作业 {job} 抢占：其优先级为 {n}",
   ],
