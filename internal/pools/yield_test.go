@@ -237,10 +237,9 @@ func (w *world) yields(random *rand.Rand, seed string) {
 	if random.IntN(3) == 0 {
 		group.ComputeLimit = 200
 	}
-	var nodes []*played
 	for i := range 1 + random.IntN(3) {
 		id := fmt.Sprintf("n%s-%d", seed, i)
-		nodes = append(nodes, w.node(id, slices.Repeat([]string{"A"}, 1+random.IntN(3))...))
+		w.node(id, slices.Repeat([]string{"A"}, 1+random.IntN(3))...)
 		group.Members = append(group.Members, id)
 	}
 	w.group(group)
@@ -308,7 +307,8 @@ func (w *world) yields(random *rand.Rand, seed string) {
 	if len(runs) == 0 && len(claim.From) > 0 && placed() {
 		w.t.Errorf("seed %s: of %d runs none is taken back, and all would do", seed, len(claim.From))
 	}
-	for _, run := range append(kept, x.Wish) {
+	kept = append(kept, x.Wish)
+	for _, run := range kept {
 		must(w.t, w.RunEnded(w.t.Context(), run))
 	}
 }
