@@ -11,6 +11,7 @@ import (
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
+	"yunhe.dev/yunhe/internal/pool"
 )
 
 // BenchmarkLending is what lending costs a platform, by its API: of a pool of 1,000 nodes, the
@@ -104,6 +105,55 @@ func BenchmarkAsking(b *testing.B) {
 					apptest.Succeed(<-came)
 				}
 			})
+		})
+	}
+}
+
+// BenchmarkYield is how long it takes to find which runs 16 replicas of a higher priority have
+// taken back, where all cards of 200 nodes are lent to others. Make targets: bench-lend.
+func BenchmarkYield(b *testing.B) {
+	for _, pg := range []bool{false, true} {
+		b.Run(map[bool]string{false: "sqlite", true: "postgres"}[pg], func(b *testing.B) {
+			a, machines := lendingOf(b, pg, 200)
+			ask := func(name string, n int, priority int64) (list []pool.Shares) {
+				for i := range n {
+					wish := fmt.Sprintf("%s-%d/0/0", name, i)
+					list = append(list, pool.Shares{Wish: wish, Run: wish + ".1", Job: wish, JobPriority: priority, Task: "main", Tenant: "default", User: "admin", UserName: "admin", Group: "g", API: "cuda", Compute: 100, Memory: 10, Cards: 1})
+				}
+				_, not, err := a.Pools.Ask(b.Context(), list)
+				if must(b, err); len(not) > 0 {
+					b.Fatal(not)
+				}
+				return list
+			}
+			var from []pool.Yield
+			on := map[string][]*adapterv1.PoolPass{}
+			for i := range 40 { // each has its program before it would lapse
+				here := map[string]bool{}
+				for _, w := range ask(fmt.Sprint("low-", i), 40, 0) {
+					passes, _, err := a.Pools.Lend(b.Context(), w, pool.Home{})
+					must(b, err)
+					node := passes[0].Node
+					here[node], on[node] = true, append(on[node], &adapterv1.PoolPass{SliceId: passes[0].Slice})
+					from = append(from, pool.Yield{Runs: []string{w.Run}, Lost: int64(len(from))})
+				}
+				for _, m := range machines {
+					if id := m.report.NodeId; here[id] {
+						m.runs(on[id]...)
+					}
+				}
+			}
+			var claims []pool.Claim
+			for _, w := range ask("high", 16, 1) {
+				claims = append(claims, pool.Claim{Wishes: []string{w.Wish}, From: from})
+			}
+			b.ResetTimer()
+			for range b.N {
+				taken, err := a.Pools.Yield(b.Context(), claims, nil)
+				if must(b, err); len(taken) != 16 || len(taken[15]) != 1 {
+					b.Fatal(taken)
+				}
+			}
 		})
 	}
 }
