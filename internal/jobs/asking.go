@@ -315,8 +315,11 @@ func (s *Service) Ready(ctx context.Context, ps []scheduler.Placement, may sched
 	}
 	s.crowd.refuse(not, s.db.Now())
 	if len(waits) > 0 && may != nil {
-		if err := s.claim(ctx, ps, jobs, waits, may); err != nil {
-			return nil, err
+		if err := s.claim(ctx, ps, jobs, waits, may); err != nil { // they wait, and others are placed
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			s.log.Warn("no runs taken back for shares of the pool, will try again", "replicas", len(waits), "error", err)
 		}
 	}
 	gangs := map[string]bool{}
@@ -374,8 +377,8 @@ func (s *Service) tend(ctx context.Context, last *lent, placed map[string]bool) 
 		return nil
 	}
 	last.kept = now
-	if err := s.untangle(ctx, placed); err != nil {
-		return err
+	if err := s.untangle(ctx, placed); err != nil { // what waits is kept all the same
+		s.log.Warn("gangs that wait for shares of the pool not looked at, will try again", "error", err)
 	}
 	var keep, gone []string
 	err := s.db.View(ctx, func(tx *db.Tx) error {

@@ -321,6 +321,11 @@ func TestJobsAskFair(t *testing.T) {
 		job.Tasks[0].ReplicaNumber = 3
 		few := bob.Submit(t, job)
 		x.waits(few, noRoom, 3)
+		urgent := x.urgent("urgent", 5, 1, false) // one of the 64 makes place for it
+		x.waits(urgent, noRoom, 1)
+		if got := x.queue(); len(got) != 67 || got[0] != urgent {
+			t.Errorf("in the pool's queue are %d, first %s, want it first of 67", len(got), got[0])
+		}
 		x.brief.Store(true)
 		one.runs()
 		busy.End("completed", 0)
@@ -329,6 +334,7 @@ func TestJobsAskFair(t *testing.T) {
 			t.Errorf("of the first tenant's 200 %d went before the other's, want the 64 that waited in the pool's queue then", n)
 		}
 		x.await(many, 64, noRoom) // others came in for those
+		a.Admin.AwaitState(t, urgent, jobsv1.State_STATE_SUCCEEDED)
 	})
 }
 

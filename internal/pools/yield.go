@@ -45,9 +45,9 @@ func (s *Service) Yield(ctx context.Context, claims []pool.Claim, ending []strin
 type yielding struct {
 	filling
 	device map[[2]string]*Device
-	near   []*Slice            // that others are to be beside, or apart from
+	others []*Slice            // that some are to be beside, or apart from
 	has    map[string][]*Slice // what runs have that are not taken back
-	gone   map[string]bool     // of near, those of the others
+	gone   map[string]bool     // of others, those that are taken back
 	from   []candidate         // for the claim that is looked at
 	at     map[[2]string][]int // which of these have a slice of a device
 	vain   map[vain]bool
@@ -85,13 +85,13 @@ func (s *Service) yielding(ctx context.Context, tx *db.Tx) (*yielding, error) {
 	live, err := readSlices(ctx, tx, `WHERE state IN (2, 3) AND (run_id <> '' OR affinity <> '' OR anti_affinity <> '' OR set_id <> '') ORDER BY slice_id`)
 	for _, x := range live {
 		if x.regards() {
-			y.near = append(y.near, x)
+			y.others = append(y.others, x)
 		}
 		if x.run.ID != "" && !x.wished {
 			y.has[x.run.ID] = append(y.has[x.run.ID], x)
 		}
 	}
-	y.live = y.near
+	y.live = y.others
 	return y, err
 }
 
@@ -125,7 +125,7 @@ func (y *yielding) each(ctx context.Context, tx *db.Tx, claims []pool.Claim, out
 					left--
 				}
 				if x.Node != "" && x.regards() {
-					y.near, y.live = append(y.near, x), append(slices.Clip(y.live), x)
+					y.others, y.live = append(y.others, x), append(slices.Clip(y.live), x)
 				}
 			}
 		}
@@ -177,7 +177,6 @@ func (y *yielding) claim(set []*Slice, c pool.Claim) (runs []string, err error) 
 
 // choose takes runs back, few and cheap ones, and seats what waits; none: it has no seat.
 func (y *yielding) choose(set []*Slice, claim pool.Claim) (chosen []int, err error) {
-	g := y.groups[set[0].Group]
 	y.from, y.at = nil, map[[2]string][]int{}
 	for _, c := range claim.From {
 		x := candidate{runs: c.Runs}
@@ -206,10 +205,14 @@ func (y *yielding) choose(set []*Slice, claim pool.Claim) (chosen []int, err err
 		return nil, nil
 	}
 	for i := range y.from { // its group's quota may lack them, too
-		if y.allows(set, g) {
+		spots, no, err := y.try(set)
+		if err != nil {
+			return nil, err
+		}
+		if y.unseat(set, spots); no.reason == "" || no.full || len(chosen) > maxYields {
 			break
 		}
-		if c := &y.from[i]; !c.gone && slices.ContainsFunc(c.slices, func(o *Slice) bool { return o.Group == g.ID }) {
+		if c := &y.from[i]; !c.gone && slices.ContainsFunc(c.slices, func(o *Slice) bool { return o.Group == set[0].Group }) {
 			y.take(i, -1)
 			chosen = append(chosen, i)
 		}
@@ -238,15 +241,6 @@ func (y *yielding) choose(set []*Slice, claim pool.Claim) (chosen []int, err err
 		y.take(i, 1)
 	}
 	return nil, nil
-}
-
-// allows reports whether a group's quota does.
-func (y *yielding) allows(set []*Slice, g *Group) bool {
-	compute, mem := g.ComputeLent, g.MemoryLent
-	for _, x := range set {
-		compute, mem = compute+x.counted(), mem+x.Memory
-	}
-	return (g.ComputeLimit == 0 || compute <= g.ComputeLimit) && (g.MemoryLimit == 0 || mem <= g.MemoryLimit)
 }
 
 // devices takes back the runs that keep a set from devices where that costs least: of one
@@ -366,7 +360,7 @@ func (y *yielding) count(list []*Slice, by int64) {
 		y.groups[x.Group].take(x, by)
 		if x.regards() {
 			y.gone[x.ID] = by < 0
-			y.live = slices.DeleteFunc(slices.Clone(y.near), func(o *Slice) bool { return y.gone[o.ID] })
+			y.live = slices.DeleteFunc(slices.Clone(y.others), func(o *Slice) bool { return y.gone[o.ID] })
 		}
 	}
 }

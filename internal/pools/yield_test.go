@@ -80,6 +80,14 @@ func TestJobsYield(t *testing.T) {
 		if got := x.queue(); !slices.Equal(got, []string{urgent, equal}) {
 			t.Errorf("in the pool's queue are %v", got)
 		}
+		one.mu.Lock() // it says nothing meanwhile
+		a.Restart()   // which forgets nothing, and takes no more
+		one.client = apptest.NewClient(a.URL(), "").Pool
+		one.mu.Unlock()
+		x.waits(urgent, noRoom, 1)
+		if got := stopping(runs...); !slices.Equal(got, []int{1}) {
+			t.Errorf("after a restart runs %v are taken back", got)
+		}
 		low := runs[1].JobId
 		one.runs(passes([]*apptest.Replica{runs[0], runs[2]})...)
 		runs[1].End("stopped", 0)
