@@ -146,7 +146,7 @@ bench-pool: ## what the accelerator pool costs beside native, in one run
 
 bench-lend: ## what lending costs a platform with the most nodes of the pool there can be
 	@scripts/deps.sh test
-	go test -run '^$$' -bench '^Benchmark(Lending|Asking|Yield)' -benchtime 2s -timeout 20m ./internal/pools
+	go test -run '^$$' -bench '^Benchmark(Lending|Asking|Next|Yield)' -benchtime 2s -timeout 20m ./internal/pools
 
 bench-cuda: ## how exact shares of CUDA are, on a stand-in of the driver
 	@scripts/deps.sh test

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -32,7 +31,9 @@ import (
 func (s *Service) asks(t *jobsv1.Task) bool { return s.pool != nil && t.Pool != nil && !t.Pool.Local }
 
 // wishOf names what a replica asks for.
-func wishOf(job string, task, replica int) string { return fmt.Sprintf("%s/%d/%d", job, task, replica) }
+func wishOf(job string, task, replica int) string {
+	return job + "/" + strconv.Itoa(task) + "/" + strconv.Itoa(replica)
+}
 
 // wisher returns whose wish it is.
 func wisher(wish string) (job string, task, replica int) {
@@ -58,6 +59,7 @@ func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *sch
 		}
 		b.asked = &asked
 	}
+	behind := map[int]int{}   // by task, where in b.crowd it is: its other replicas are behind as many
 	asked := map[int]string{} // by task, the last answer: that of all replicas of a gang, which ask together
 	offered, more, failed := map[string]bool{}, false, error(nil)
 	waits := func(t *place.Task, task, replica int) string {
@@ -81,12 +83,17 @@ func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *sch
 		if text, known := asked[task]; known && it.Work.Gang {
 			return text
 		}
+		if i, known := behind[task]; known {
+			b.crowd[i].replicas++
+			return asked[task]
+		}
 		w := sharesOf(r, int64(task))
 		if w.Local && !b.local.full(r.id, task, t) {
 			return ""
 		}
 		if asked[task] = b.asked.Full(w); asked[task] != "" {
-			b.crowd = append(b.crowd, crowded{r.id, w})
+			behind[task] = len(b.crowd)
+			b.crowd = append(b.crowd, crowded{r.id, w, 1})
 		}
 		asked[task] = cmp.Or(asked[task], s.crowd.refused(wish, s.db.Now()))
 		return asked[task]
@@ -132,11 +139,11 @@ func (s *Service) waitForPool(ctx context.Context, tx *db.Tx, r *record, it *sch
 	return nil
 }
 
-// crowded is a job of which replicas did not ask the pool, as others wait there; one
-// that is named twice has several such.
+// crowded is a job of which replicas did not ask the pool, as others wait there.
 type crowded struct {
-	job    string
-	shares pool.Shares
+	job      string
+	shares   pool.Shares
+	replicas int
 }
 
 // crowd are those that the scheduler holds. Its zero value is empty.
@@ -218,11 +225,14 @@ func (c *crowd) next(full func(pool.Shares) string) []string {
 	defer c.mu.Unlock()
 	jobs := map[string]bool{}
 	for _, kind := range slices.SortedFunc(maps.Keys(c.lists), func(a, b pool.Shares) int { return cmp.Compare(b.JobPriority, a.JobPriority) }) {
+	kind:
 		for _, x := range c.lists[kind] {
-			if full(x.shares) != "" {
-				break
+			for range x.replicas {
+				if full(x.shares) != "" {
+					break kind
+				}
+				jobs[x.job] = true
 			}
-			jobs[x.job] = true
 		}
 	}
 	if len(jobs) > 0 {
@@ -442,6 +452,7 @@ func (s *Service) lookAgain(ctx context.Context, ids []string) error {
 				return err
 			}
 		}
+		tx.AfterCommit(s.sched.Wake)
 		return s.changed(ctx, tx, rs...)
 	})
 }

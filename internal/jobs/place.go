@@ -156,7 +156,7 @@ func (s *Service) item(ctx context.Context, tx *db.Tx, r *record, b *reading) (s
 	var as []*attempt
 	if r.touched() {
 		var err error
-		if as, err = jobAttempts(ctx, tx, r.id); err != nil {
+		if as, err = standings(ctx, tx, r.id); err != nil {
 			return scheduler.Item{}, err
 		}
 	}
@@ -190,7 +190,7 @@ func (s *Service) item(ctx context.Context, tx *db.Tx, r *record, b *reading) (s
 	return it, nil
 }
 
-// itemOf is item, but for what other jobs decide.
+// itemOf is item, but for what other jobs decide; as are the [standings].
 func itemOf(r *record, as []*attempt) scheduler.Item {
 	it := scheduler.Item{Since: r.waitingSince, Weights: r.spec.PolicyWeights, AllocationID: r.spec.AllocationId, User: r.user, Labels: r.spec.Labels,
 		NotBefore: max(r.notBefore, micros(r.spec.NotBefore)), Deadline: micros(r.spec.Deadline), NoPreemption: r.spec.NoPreemption}
@@ -431,13 +431,13 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 	if err != nil {
 		return nil, err
 	}
-	next := map[string]map[[2]int64]nextRun{} // of replicas that ran before
 	for _, r := range rs {
 		records[r.id] = r
-		if r.touched() {
-			if next[r.id], err = nextNumbers(ctx, tx, r.id); err != nil {
-				return nil, err
-			}
+	}
+	next := map[string]map[[2]int64]nextRun{} // of replicas that ran before
+	for id, among := range spansOf(ps, records) {
+		if next[id], err = nextNumbers(ctx, tx, id, among); err != nil {
+			return nil, err
 		}
 	}
 	var taken []scheduler.Placement
@@ -506,21 +506,48 @@ func (s *Service) PlacedTx(ctx context.Context, tx *db.Tx, ps []scheduler.Placem
 // and how many of those before used up no retry.
 type nextRun struct{ number, spared int64 }
 
-// nextNumbers returns the next run of each replica that has an attempt.
-func nextNumbers(ctx context.Context, tx *db.Tx, jobID string) (map[[2]int64]nextRun, error) {
-	as, err := jobAttempts(ctx, tx, jobID)
+// span are the replicas of a task from the first that is placed to the last.
+type span struct{ first, last int }
+
+// spansOf are those of jobs that may have attempts, by task.
+func spansOf(ps []scheduler.Placement, records map[string]*record) map[string]map[int]span {
+	out := map[string]map[int]span{}
+	for _, p := range ps {
+		if r := records[p.JobID]; r == nil || !r.touched() {
+			continue
+		}
+		if out[p.JobID] == nil {
+			out[p.JobID] = map[int]span{}
+		}
+		x, known := out[p.JobID][p.Task]
+		if !known {
+			x = span{p.Replica, p.Replica}
+		}
+		out[p.JobID][p.Task] = span{min(x.first, p.Replica), max(x.last, p.Replica)}
+	}
+	return out
+}
+
+// nextNumbers returns the next run of each of these replicas that has an attempt.
+func nextNumbers(ctx context.Context, tx *db.Tx, jobID string, among map[int]span) (map[[2]int64]nextRun, error) {
 	out := map[[2]int64]nextRun{}
-	for _, a := range as {
-		key := [2]int64{a.task, a.replica}
-		out[key] = nextRun{}
-		if follows(a) {
-			out[key] = nextRun{number: a.number + 1, spared: a.spared}
-			if spares(a) || a.takenAs == takenScaled {
-				out[key] = nextRun{number: a.number + 1, spared: a.spared + 1}
+	for task, x := range among {
+		as, err := queryAttempts(ctx, tx, `job_id = $1 AND task_index = $2 AND replica_index BETWEEN $3 AND $4 ORDER BY replica_index, attempt`, jobID, int64(task), int64(x.first), int64(x.last))
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range as {
+			key := [2]int64{a.task, a.replica}
+			out[key] = nextRun{}
+			if follows(a) {
+				out[key] = nextRun{number: a.number + 1, spared: a.spared}
+				if spares(a) || a.takenAs == takenScaled {
+					out[key] = nextRun{number: a.number + 1, spared: a.spared + 1}
+				}
 			}
 		}
 	}
-	return out, err
+	return out, nil
 }
 
 // unmarkRetries clears the mark of attempts whose replicas wait no more.

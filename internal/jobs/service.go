@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -237,13 +238,14 @@ type change struct {
 	ID     string `json:"id"`
 	Tenant string `json:"tenant"`
 	State  string `json:"state"`
+	Pool   bool   `json:"pool,omitempty"` // it wants shares of the accelerator pool
 }
 
 // changed appends the event that tells watchers and other processes.
 func (s *Service) changed(ctx context.Context, tx *db.Tx, rs ...*record) error {
 	list := make([]change, len(rs))
 	for i, r := range rs {
-		list[i] = change{r.id, r.tenant, StateName(r.state)}
+		list[i] = change{r.id, r.tenant, StateName(r.state), slices.ContainsFunc(r.spec.Tasks, wantsPool)}
 	}
 	payload, err := json.Marshal(list)
 	if err != nil {

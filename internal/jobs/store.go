@@ -228,6 +228,18 @@ func jobAttempts(ctx context.Context, tx *db.Tx, jobID string) ([]*attempt, erro
 	return queryAttempts(ctx, tx, `job_id = $1 ORDER BY task_index, replica_index, attempt`, jobID)
 }
 
+// standings returns all attempts of a job in that order, with what they say of where its
+// replicas stand and nothing else: it is read of jobs of many replicas each time one of them ends.
+func standings(ctx context.Context, tx *db.Tx, jobID string) (out []*attempt, err error) {
+	err = tx.Query(ctx, `SELECT task_index, replica_index, attempt, ai_center_id, state, stop_asked, retry, started_at, ended_at, taken_as FROM attempts
+		WHERE job_id = $1 ORDER BY task_index, replica_index, attempt`, []any{jobID}, func(row db.Row) error {
+		a := &attempt{job: jobID}
+		out = append(out, a)
+		return row.Scan(&a.task, &a.replica, &a.number, &a.center, &a.state, &a.stopAsked, &a.retry, &a.started, &a.ended, &a.takenAs)
+	})
+	return out, err
+}
+
 // filter of ListJobs.
 type filter struct {
 	tenant, name, user, center string

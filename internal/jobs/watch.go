@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 
 	"yunhe.dev/yunhe/internal/db"
@@ -90,8 +91,11 @@ func (s *Service) Watch(ctx context.Context) error {
 			return
 		}
 		s.hub.publish(list)
-		if s.db.Engine() == db.Postgres { // another process may have submitted
+		if s.db.Engine() == db.Postgres { // another process may have submitted, placed or ended it
 			s.sched.Wake()
+			if slices.ContainsFunc(list, func(c change) bool { return c.Pool }) {
+				s.wakeLend()
+			}
 		}
 	})
 	if err != nil {

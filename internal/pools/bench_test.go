@@ -22,7 +22,7 @@ func BenchmarkLending(b *testing.B) {
 	for _, pg := range []bool{false, true} {
 		of := map[bool]string{false: "sqlite", true: "postgres"}[pg]
 		b.Run("1000 nodes/"+of, func(b *testing.B) {
-			a, machines := lendingOf(b, pg, 1000)
+			a, machines := lendingOf(b, pg, 1000, eight...)
 			slice := func(i int) string {
 				x, err := a.Admin.Pool.RequestSlice(b.Context(), &poolv1.RequestSliceRequest{RequestId: fmt.Sprint("r", i), GroupId: "g", Api: "cuda", ComputePercent: 1 + (int64(i)%60+60)%60, MemoryMib: 10, Fixed: true})
 				must(b, err)
@@ -47,7 +47,7 @@ func BenchmarkLending(b *testing.B) {
 			})
 		})
 		b.Run("2000 that wait/"+of, func(b *testing.B) {
-			a, _ := lendingOf(b, pg, 100)
+			a, _ := lendingOf(b, pg, 100, eight...)
 			n := 0
 			ask := func() string {
 				n++
@@ -76,7 +76,7 @@ func BenchmarkLending(b *testing.B) {
 func BenchmarkAsking(b *testing.B) {
 	for _, pg := range []bool{false, true} {
 		b.Run(map[bool]string{false: "sqlite", true: "postgres"}[pg], func(b *testing.B) {
-			a, _ := lendingOf(b, pg, 1)
+			a, _ := lendingOf(b, pg, 1, eight...)
 			came := make(chan *apptest.Replica, 8)
 			a.Join(b, apptest.Center{ID: "lends", CPU: 64000, Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA}, Play: func(r *apptest.Replica) { came <- r }})
 			r := &jobsv1.SubmitJobsRequest{}
@@ -109,12 +109,34 @@ func BenchmarkAsking(b *testing.B) {
 	}
 }
 
+// BenchmarkNext is how long a card stands still between a run and the next one of the same job,
+// of which 64 wait: from its end until the other is at its center, with its pass. Make targets:
+// bench-lend.
+func BenchmarkNext(b *testing.B) {
+	for _, pg := range []bool{false, true} {
+		b.Run(map[bool]string{false: "sqlite", true: "postgres"}[pg], func(b *testing.B) {
+			a, _ := lendingOf(b, pg, 1, "A")
+			came := make(chan *apptest.Replica, 1)
+			a.Join(b, apptest.Center{ID: "lends", CPU: 64000, Features: []adapterv1.Feature{adapterv1.Feature_FEATURE_POOL, adapterv1.Feature_FEATURE_POOL_CUDA}, Play: func(r *apptest.Replica) { came <- r }})
+			job := shared("next", &jobsv1.PoolShares{Api: "cuda", ComputePercent: 100, MemoryMib: 10})
+			job.Tasks[0].ReplicaNumber = 10000
+			a.Admin.Submit(b, job)
+			run := <-came
+			b.ResetTimer()
+			for range b.N {
+				apptest.Succeed(run)
+				run = <-came
+			}
+		})
+	}
+}
+
 // BenchmarkYield is how long it takes to find which runs 16 replicas of a higher priority have
 // taken back, where all cards of 200 nodes are lent to others. Make targets: bench-lend.
 func BenchmarkYield(b *testing.B) {
 	for _, pg := range []bool{false, true} {
 		b.Run(map[bool]string{false: "sqlite", true: "postgres"}[pg], func(b *testing.B) {
-			a, machines := lendingOf(b, pg, 200)
+			a, machines := lendingOf(b, pg, 200, eight...)
 			ask := func(name string, n int, priority int64) (list []pool.Shares) {
 				for i := range n {
 					wish := fmt.Sprintf("%s-%d/0/0", name, i)
@@ -161,14 +183,16 @@ func BenchmarkYield(b *testing.B) {
 	}
 }
 
-// lendingOf is a platform with so many nodes of eight cards, which have reported.
-func lendingOf(b *testing.B, pg bool, nodes int) (a *apptest.App, machines []*machine) {
+var eight = []string{"A", "A", "A", "A", "A", "A", "A", "A"}
+
+// lendingOf is a platform with so many nodes of these cards, which have reported.
+func lendingOf(b *testing.B, pg bool, nodes int, cards ...string) (a *apptest.App, machines []*machine) {
 	b.Helper()
 	a = apptest.Start(b, apptest.Options{Postgres: pg})
 	_, err := a.Admin.Pool.SetPoolGroup(b.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
 	must(b, err)
 	for i := range nodes {
-		m := newMachine(b, a, fmt.Sprintf("n%04d", i), "A", "A", "A", "A", "A", "A", "A", "A")
+		m := newMachine(b, a, fmt.Sprintf("n%04d", i), cards...)
 		m.lives()
 		machines = append(machines, m)
 	}
