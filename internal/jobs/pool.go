@@ -57,6 +57,9 @@ type Pool interface {
 	// Placed returns the runs whose shares have a place and have not begun, and such
 	// wishes.
 	Placed(ctx context.Context) (map[string]bool, error)
+	// FateTx says what became of the shares of a run that began then and has failed, before
+	// they are taken back.
+	FateTx(ctx context.Context, tx *db.Tx, run string, began time.Time) (pool.Fate, error)
 	// RunEndedTx takes the shares of a run back, or of a wish.
 	RunEndedTx(ctx context.Context, tx *db.Tx, id string) error
 }
@@ -67,6 +70,74 @@ func (s *Service) SetPool(p Pool) { s.pool = p }
 
 // reasonPool is how a run ends that the pool refuses its shares.
 const reasonPool = "pool_refused"
+
+// reasonUnlent is how a run ends that fails when its shares of the pool are gone.
+const reasonUnlent = "pool_lost"
+
+// mostUnlent is how many runs of a replica may use up no retry before one does whose program
+// had had the shares that it lost: programs end nodes, too.
+const mostUnlent = 5
+
+// hearNodes is how long the end of a run is not looked at that failed and has shares: its node
+// may have ended with it, which is heard of another way.
+const hearNodes = 300 * time.Millisecond
+
+// failedItself reports whether a run ended so by its program's failing, whatever made that fail.
+func failedItself(reason string) bool { return reason == "exit" || reason == "signal" }
+
+// hear waits where runs failed that have shares of the pool.
+func (s *Service) hear(ctx context.Context, statuses []*adapterv1.Status) error {
+	var ids []string
+	for _, st := range statuses {
+		if st.Phase == adapterv1.Phase_PHASE_ENDED && failedItself(st.Reason) {
+			ids = append(ids, st.AttemptId)
+		}
+	}
+	if s.pool == nil || len(ids) == 0 {
+		return nil
+	}
+	var pooled bool
+	err := s.db.View(ctx, func(tx *db.Tx) (err error) {
+		var one int
+		among, arg := tx.In(1, ids)
+		pooled, err = tx.Get(ctx, `SELECT 1 FROM attempts WHERE pooled AND ended_at = 0 AND attempt_id `+among+` LIMIT 1`, []any{arg}, &one)
+		return err
+	})
+	if err != nil || !pooled {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(hearNodes):
+		return nil
+	}
+}
+
+// unlent finds out whether a run failed for what became of its shares.
+func (b *batch) unlent(ctx context.Context, a *attempt) error {
+	if !a.pooled || b.s.pool == nil || a.stopAsked || !failedItself(a.reason) {
+		return nil
+	}
+	f, err := b.s.pool.FateTx(ctx, b.tx, a.id, db.Time(a.started))
+	if err != nil || f.Why == "" {
+		return err
+	}
+	why := lostShares + f.Why
+	if a.message != "" { // its center's
+		why += "; " + a.message
+	}
+	if a.message = clipText(why, 500); !f.Lost {
+		return nil
+	}
+	a.reason = reasonUnlent
+	if a.takenAs == "" && (!f.Begun || a.spared < mostUnlent) {
+		a.takenAs = takenUnlent
+	}
+	return nil
+}
+
+const lostShares = "its shares of the accelerator pool ended: "
 
 const lendWaits = "waits for its shares of the accelerator pool: "
 

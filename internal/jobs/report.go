@@ -39,6 +39,9 @@ type batch struct {
 
 // Report records what a center says, in one transaction. See adapters.Work.
 func (s *Service) Report(ctx context.Context, centerID string, statuses []*adapterv1.Status) (recorded, unwanted []string, err error) {
+	if err := s.hear(ctx, statuses); err != nil {
+		return nil, nil, err
+	}
 	return s.report(ctx, centerID, statuses, nil, true)
 }
 
@@ -284,6 +287,9 @@ func (b *batch) end(ctx context.Context, r *record, a *attempt, st *adapterv1.St
 				return err
 			}
 		}
+	}
+	if err := b.unlent(ctx, a); err != nil {
+		return err
 	}
 	if err := b.outcome(ctx, r, a, st.Reason); err != nil {
 		return err

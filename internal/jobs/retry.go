@@ -58,13 +58,13 @@ func ruleFor(rules []*jobsv1.RetryRule, a *attempt) int {
 // fault, and it is run again whatever the job's retries.
 func spares(a *attempt) bool {
 	return a.reason == takenPreempted || a.reason == takenRestarted || a.reason == takenScaled ||
-		a.takenAs != "" && (a.reason == reasonLost || a.reason == reasonRefused)
+		a.takenAs != "" && (a.reason == reasonLost || a.reason == reasonRefused || a.reason == reasonUnlent)
 }
 
 // ruled reports whether a rule names how a run ended that would use up no retry:
 // then the rule decides.
 func ruled(rules []*jobsv1.RetryRule, a *attempt) bool {
-	return (a.reason == reasonLost || a.reason == reasonRefused) &&
+	return (a.reason == reasonLost || a.reason == reasonRefused || a.reason == reasonUnlent) &&
 		slices.ContainsFunc(rules, func(r *jobsv1.RetryRule) bool { return slices.Contains(r.Reasons, a.reason) })
 }
 

@@ -19,6 +19,7 @@ const (
 	takenRestarted = "restarted" // with another of its gang: as above
 	takenScaled    = "scaled_in" // its task shall have fewer replicas
 	takenLost      = "lost"      // its center was silent for too long: it is run again and uses up no retry
+	takenUnlent    = "pool_lost" // its shares of the accelerator pool went: as above
 	takenRefused   = "refused"   // its center does not take it now: as above
 )
 

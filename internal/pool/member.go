@@ -139,6 +139,9 @@ func (d *Device) figure() Figure {
 	return f
 }
 
+// ClientEnded is the reason of a task whose program has ended, or let go of it.
+const ClientEnded = "its client ended the connection"
+
 // Released begins the reason of a task that the node or its platform ended: by
 // its limits, not by its program.
 const Released = "virtual resource released: "

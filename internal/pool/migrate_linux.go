@@ -789,7 +789,7 @@ func (n *Node) unhold(t *task, conn net.Conn) {
 		delete(n.arriving, t.ID)
 		n.finish(t, "it did not come")
 	}
-	n.endLocked(t, "its client ended the connection")
+	n.endLocked(t, ClientEnded)
 	if t.chain != nil {
 		t.chain.Close()
 	}

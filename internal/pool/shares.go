@@ -14,6 +14,13 @@ import (
 	"yunhe.dev/yunhe/internal/fault"
 )
 
+// Fate is what became of a run's shares before it ended, if that was not its program's doing.
+type Fate struct {
+	Why   string // "": nothing
+	Lost  bool   // a node or device went, which is nobody's decision
+	Begun bool   // its program had had them
+}
+
 // Shares are what a run of a job wants of a platform's pool.
 type Shares struct {
 	Run                     string // names it for ever; "": it has no place yet

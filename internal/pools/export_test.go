@@ -62,3 +62,10 @@ func (s *Service) Prioritize(ctx context.Context, ids []string, priority int64) 
 
 // Job is whose slice it is.
 func (s *Slice) Job() string { return s.run.Job }
+
+// Waits is the sequence of the last report of a node that waited for its answer.
+func (s *Service) Waits(node string) int64 {
+	last, _ := s.waiting.Load(node)
+	w, _ := last.(waiter)
+	return w.sequence
+}

@@ -27,6 +27,7 @@ type machine struct {
 	client poolv1connect.PoolServiceClient
 	report *poolv1.ReportNodeRequest
 	boots  int
+	still  bool // it says nothing more by itself
 }
 
 func newMachine(t testing.TB, a *apptest.App, id string, models ...string) *machine {
@@ -77,8 +78,11 @@ func (m *machine) lives() {
 			select {
 			case <-tick.C:
 				m.mu.Lock()
-				m.report.Sequence++
-				_, err := m.client.ReportNode(ctx, m.report)
+				var err error
+				if !m.still {
+					m.report.Sequence++
+					_, err = m.client.ReportNode(ctx, m.report)
+				}
 				m.mu.Unlock()
 				if err != nil && ctx.Err() == nil {
 					m.t.Error(err)

@@ -166,12 +166,12 @@ func (s *Service) goneTx(ctx context.Context, tx *db.Tx, id string) error {
 			continue
 		}
 		if x.State == Running && !x.Fixed {
-			if err := s.endTx(ctx, tx, x, fmt.Sprintf("pool node %s is gone", id)); err != nil {
+			if err := s.endTx(ctx, tx, x, fmt.Sprintf(nodeGone, id)); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := s.anewTx(ctx, tx, x, fmt.Sprintf("pool node %s is gone", id)); err != nil {
+		if err := s.anewTx(ctx, tx, x, fmt.Sprintf(nodeGone, id)); err != nil {
 			return err
 		}
 	}

@@ -115,7 +115,7 @@ func targetTx(ctx context.Context, tx *db.Tx, x *Slice, node, device string) (*D
 	case !to.Online:
 		return nil, fault.New(fault.Conflict, "pool node %s is offline", node)
 	case to.Ending:
-		return nil, fault.New(fault.Conflict, "pool node %s still ends what was taken back there", node)
+		return nil, fault.New(fault.Conflict, "pool node %s takes nothing just now: it ends what was taken back there, or its report broke off", node)
 	case to.Mode != Enabled:
 		return nil, fault.New(fault.Conflict, "pool node %s is disabled or leaves", node)
 	case to.Version != at.Version:

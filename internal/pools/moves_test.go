@@ -32,7 +32,7 @@ func TestMove(t *testing.T) {
 		one.runs(x.ID)
 		two.runs("slice_of_before")
 		_, err := w.Move(w.ann, x.ID, "n2", "", 0)
-		wantKind(t, err, fault.Conflict, "still ends what was taken back")
+		wantKind(t, err, fault.Conflict, "it ends what was taken back there")
 		two.runs()
 		for range 2 {
 			got, err := w.Move(w.ann, x.ID, "n2", "", 0)

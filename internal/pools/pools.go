@@ -134,7 +134,7 @@ type Node struct {
 	ID            string
 	Mode          Mode
 	Online        bool
-	Ending        bool // it runs what has been taken back: that takes room that nobody else may have yet
+	Ending        bool // nobody may have its room yet: it runs what has been taken back, or its report broke off
 	Host, Version string
 	Addresses     []string
 	JoinedAt      time.Time

@@ -129,6 +129,7 @@ func (s *Service) Report(ctx context.Context, r Report, wait time.Duration) (poo
 	if err != nil || wait == 0 || len(w.End) > 0 || r.Stopping {
 		return w, err
 	}
+	s.waiting.Store(r.Node, waiter{r.Boot, r.Sequence})
 	late := time.NewTimer(wait)
 	defer late.Stop()
 	look := func() (now pool.Wanted, err error) {
@@ -249,12 +250,23 @@ func (s *Service) cutOff(ctx context.Context, node string, quiet time.Duration) 
 	})
 }
 
-// broken notes that a node did not wait for its answer.
+// broken notes that a node did not wait for its answer, unless it waits for a later one: until
+// it reports again nobody is given a place there.
 func (s *Service) broken(ctx context.Context, r *Report) {
+	if last, _ := s.waiting.Load(r.Node); last != (waiter{r.Boot, r.Sequence}) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE pool_beats SET gone_at = $3 WHERE node_id = $1 AND boot = $2`, r.Node, r.Boot, db.Micros(tx.Now))
+		n, err := tx.Exec(ctx, `UPDATE pool_beats SET gone_at = $3 WHERE node_id = $1 AND boot = $2`, r.Node, r.Boot, db.Micros(tx.Now))
+		if err != nil || n == 0 {
+			return err
+		}
+		if err := revise(ctx, tx, false); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE pool_nodes SET ending = $2, rev = `+revision+` WHERE node_id = $1`, r.Node, true)
 		return err
 	})
 	if err != nil {
@@ -409,7 +421,7 @@ func (s *Service) heardTx(ctx context.Context, tx *db.Tx, r *Report, last *beat,
 		return nil // it has not come yet
 	}
 	runs := slices.ContainsFunc(r.Tasks, func(t pool.Task) bool { return t.Slice == x.ID })
-	reason, ended := "its program ended", false
+	reason, ended := programEnded, false
 	for _, e := range r.Ended {
 		if e.Slice == x.ID && (last.boot != r.Boot || !slices.Contains(last.ended, e)) { // else it was heard
 			ended, reason, x.said = true, e.Reason, true

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"yunhe.dev/yunhe/internal/core"
 	"yunhe.dev/yunhe/internal/db"
@@ -267,6 +268,41 @@ func (s *Service) Placed(ctx context.Context) (map[string]bool, error) {
 		return nil, fmt.Errorf("read runs with slices: %w", err)
 	}
 	return runs, nil
+}
+
+// FateTx says what became of the slices of a run that began then and has failed.
+func (s *Service) FateTx(ctx context.Context, tx *db.Tx, run string, began time.Time) (f pool.Fate, err error) {
+	list, err := readSlices(ctx, tx, `WHERE run_id = $1 AND run_id <> '' ORDER BY slice_id`, run)
+	if err != nil || len(list) == 0 {
+		return f, err
+	}
+	last := list[len(list)-1] // those that it did not come for in time were not its last
+	for _, x := range list {
+		if x != last && (x.Set == "" || x.Set != last.Set) {
+			continue
+		}
+		why, lost := "", false
+		switch {
+		case x.State == Ended:
+			if why, lost = x.Cause(), x.Failed(); why == programEnded || why == pool.ClientEnded {
+				why = ""
+			}
+		case x.State == Waiting, x.StartedAt.IsZero() && !began.IsZero() && x.QueuedAt.After(began): // its pass is to where they were
+			why, lost = "their node or device went before it had them", true
+		default:
+			b, err := readBeat(ctx, tx, x.Node)
+			if err != nil {
+				return f, err
+			}
+			if lost = !b.gone.IsZero(); lost {
+				why = fmt.Sprintf(nodeGone, x.Node)
+			}
+		}
+		if f.Begun = f.Begun || !x.StartedAt.IsZero(); why != "" && (f.Why == "" || lost && !f.Lost) {
+			f.Why, f.Lost = why, lost
+		}
+	}
+	return f, nil
 }
 
 // RunEndedTx ends the slices of a run, or of a replica that waits no more to be placed.

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,13 @@ type Service struct {
 	joins    func(ctx context.Context, tx *db.Tx, node string) error
 	copied   atomic.Pointer[copied]
 	totals   totals
+	waiting  sync.Map // by node, its last report that waited for its answer, a waiter
+}
+
+// waiter names a report.
+type waiter struct {
+	boot     string
+	sequence int64
 }
 
 // ChangedSubject is the event that slices or nodes changed; its payload lists

@@ -127,6 +127,13 @@ func (s *Slice) unclaimed() string {
 	return fmt.Sprintf("nobody came for it within %s", unclaimed)
 }
 
+const (
+	// programEnded is why a slice ended of which its node says no more.
+	programEnded = "its program ended"
+	// nodeGone is why one ended, or was placed anew, whose node went.
+	nodeGone = "pool node %s is gone"
+)
+
 // ofProgram is in why a slice ended that had others of its program beside it.
 const ofProgram = " of the same program ended: "
 

@@ -12,6 +12,11 @@ const REASONS = [
   "never_started",
   "refused",
   "reclaimed",
+  "preempted",
+  "restarted",
+  "scaled_in",
+  "pool_refused",
+  "pool_lost",
 ] as const;
 
 /** Words for the platform's reason codes; a code unknown here is shown as it is. */

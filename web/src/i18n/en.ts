@@ -306,6 +306,11 @@ export const en = {
     never_started: "Never started.",
     refused: "Refused by the center.",
     reclaimed: "Its resource was reclaimed.",
+    preempted: "Preempted.",
+    restarted: "Restarted with its gang.",
+    scaled_in: "Scaled in.",
+    pool_refused: "Refused by the accelerator pool.",
+    pool_lost: "Its accelerators were lost.",
   },
   resource: {
     cpu: "CPU",

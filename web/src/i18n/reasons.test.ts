@@ -27,6 +27,8 @@ const ofQueues = [
   "it would run into the window maintenance",
   "no place has room for it",
   "is excluded: it refused the like 3 times, last at 10:00:00 (out of disk); it is tried again from 11:00:00",
+  "its shares of the accelerator pool ended: pool node n1 is gone; its time has not come",
+  "its shares of the accelerator pool ended: their node or device went before it had them",
   "its time has not come; whether there is room then is not known",
   "the next period of budget b1; sooner if what runs costs less than expected",
   "what is free there is kept for work that waits longer, or is reserved",

@@ -114,6 +114,11 @@ const SENTENCES: ReadonlyArray<readonly [english: string, chinese: string]> = [
   ["its slices are not placed yet", "其切片尚未放置"],
   ["no pool node on its machine lends such shares now", "其所在机器上目前没有池节点可借出这样的份额"],
   ["pool node {node} does not answer", "池节点 {node} 没有应答"],
+  ["its shares of the accelerator pool ended: {why…}", "其加速卡资源池份额已结束：{why}"],
+  ["pool node {node} is gone", "池节点 {node} 已失去"],
+  ["the pool node stops", "池节点停止运行"],
+  ["their node or device went before it had them", "尚未取得，其节点或设备已失去"],
+  ["it was released", "已被释放"],
   [
     "group {group} has too little of its quota left: {compute}% and {memory} MiB are lent",
     "资源组 {group} 的配额剩余不足：已借出 {compute}% 和 {memory} MiB",

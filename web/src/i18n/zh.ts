@@ -299,6 +299,11 @@ export const zh: Texts = {
     never_started: "从未启动。",
     refused: "被智算中心拒绝。",
     reclaimed: "资源被回收。",
+    preempted: "被抢占。",
+    restarted: "随同组副本重新运行。",
+    scaled_in: "因缩容而结束。",
+    pool_refused: "被加速卡资源池拒绝。",
+    pool_lost: "加速卡已失去。",
   },
   resource: {
     cpu: "CPU",

@@ -1329,7 +1329,7 @@ func (x *Dependency) GetCondition() Dependency_Condition {
 type RetryRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The failures it is for, as in Replica.reason: "exit", "oom", "wall_time",
-	// "lost", "refused", "reclaimed", ... At most 16. Empty: any.
+	// "lost", "refused", "reclaimed", "pool_lost", ... At most 16. Empty: any.
 	Reasons []string `protobuf:"bytes,1,rep,name=reasons,proto3" json:"reasons,omitempty"`
 	// With these exit codes only, 0 to 255, at most 64. Empty: any.
 	ExitCodes []int32 `protobuf:"varint,2,rep,packed,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty"`
@@ -1679,6 +1679,7 @@ type Replica struct {
 	Attempt int32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	State   State `protobuf:"varint,5,opt,name=state,proto3,enum=yunhe.jobs.v1.State" json:"state,omitempty"`
 	// Why it is in this state: "oom", "exit", "wall_time", "stopped", "lost", ... "" when all is well.
+	// "pool_lost": it failed when its shares of the accelerator pool were gone, as their node or card was.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	// One sentence for people.
 	Message    string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`

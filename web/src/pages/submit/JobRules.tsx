@@ -6,7 +6,7 @@ import type { JobForm } from "../../lib/jobform";
 import { useOrigins } from "../network/Paths";
 
 /** Why runs fail, as rules of retries name it. */
-const REASONS = ["exit", "signal", "oom", "wall_time", "start_failed", "lost", "refused", "reclaimed"];
+const REASONS = ["exit", "signal", "oom", "wall_time", "start_failed", "lost", "refused", "reclaimed", "pool_lost"];
 
 /** When a job may run, near and beside what, and what happens after failures; folded. */
 export function JobRules() {

@@ -755,7 +755,7 @@ export const Dependency_ConditionSchema: GenEnum<Dependency_Condition> = /*@__PU
 export type RetryRule = Message<"yunhe.jobs.v1.RetryRule"> & {
   /**
    * The failures it is for, as in Replica.reason: "exit", "oom", "wall_time",
-   * "lost", "refused", "reclaimed", ... At most 16. Empty: any.
+   * "lost", "refused", "reclaimed", "pool_lost", ... At most 16. Empty: any.
    *
    * @generated from field: repeated string reasons = 1;
    */
@@ -1027,6 +1027,7 @@ export type Replica = Message<"yunhe.jobs.v1.Replica"> & {
 
   /**
    * Why it is in this state: "oom", "exit", "wall_time", "stopped", "lost", ... "" when all is well.
+   * "pool_lost": it failed when its shares of the accelerator pool were gone, as their node or card was.
    *
    * @generated from field: string reason = 6;
    */

@@ -1,0 +1,42 @@
+package pool_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestUnlent: a job computes on another node when its own is killed, and has used up no retry, of
+// which it has none; it waits, and says why, where there is none.
+func TestUnlent(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: gateways need root to isolate what they run")
+	}
+	w := open(t, false)
+	vendors := w.vendors("one", "pocl.icd")
+	first, _ := w.node("n1", vendors)
+	w.online(1)
+	w.group()
+	w.gateway("center", nil)
+	job := w.submit("compute=50,memory=64MiB,group=g", "./program spin 600", "--add-file", w.bench.Program+":program")
+	computes := func() {
+		t.Helper()
+		w.until("it computes", func() bool { return strings.Contains(w.yunhe("job", "logs", job), "spinning") })
+	}
+	shows := func(what string) bool { return regexp.MustCompile(what).MatchString(w.yunhe("job", "show", job, "-o", "json")) }
+	computes()
+	must(t, first.Process.Kill())
+	w.until("its run has failed and it waits", func() bool { return shows(`"state": *"STATE_QUEUED"`) })
+	if !shows(`"reason": *"pool_lost"`) || !shows("pool node n1 is gone") {
+		t.Errorf("it waits: %s", w.yunhe("job", "show", job, "-o", "json"))
+	}
+	second, _ := w.node("n2", vendors)
+	w.until("it is run again", func() bool { return shows(`"attempt": *2\b`) })
+	computes()
+	w.node("n3", vendors)
+	must(t, second.Process.Kill())
+	w.until("it is run again elsewhere", func() bool { return shows(`"attempt": *3\b`) })
+	computes()
+	w.yunhe("job", "stop", job)
+}
