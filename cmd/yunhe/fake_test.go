@@ -366,6 +366,37 @@ func (f *fakeAPI) GetJob(_ context.Context, req *jobsv1.GetJobRequest) (*jobsv1.
 	return proto.CloneOf(job), nil
 }
 
+func (f *fakeAPI) ListRuns(_ context.Context, req *jobsv1.ListRunsRequest) (*jobsv1.ListRunsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.find(req.GetJobId()) == nil {
+		return nil, missing("job", req.GetJobId())
+	}
+	var runs []*jobsv1.Replica
+	for _, job := range f.history {
+		for _, r := range job.GetReplicas() {
+			if job.GetJobId() != req.GetJobId() || r.GetAttempt() == 0 || req.TaskIndex != nil && req.GetTaskIndex() != r.GetTaskIndex() || req.ReplicaIndex != nil && req.GetReplicaIndex() != r.GetReplicaIndex() {
+				continue
+			}
+			run := proto.CloneOf(r)
+			if run.State == jobsv1.State_STATE_QUEUED { // how it ended
+				run.State = jobsv1.State_STATE_FAILED
+			}
+			if i := slices.IndexFunc(runs, func(o *jobsv1.Replica) bool { return o.GetAttemptId() == r.GetAttemptId() }); i >= 0 {
+				runs[i] = run
+			} else {
+				runs = append(runs, run)
+			}
+		}
+	}
+	slices.SortFunc(runs, func(a, b *jobsv1.Replica) int {
+		return cmp.Or(cmp.Compare(a.GetTaskIndex(), b.GetTaskIndex()), cmp.Compare(a.GetReplicaIndex(), b.GetReplicaIndex()), cmp.Compare(a.GetAttempt(), b.GetAttempt()))
+	})
+	res := &jobsv1.ListRunsResponse{}
+	res.Runs, res.NextPageToken = fakePage(runs, req.GetPageSize(), req.GetPageToken(), 50)
+	return res, nil
+}
+
 // fakePage cuts a page out of items; the token is the index of the next one.
 func fakePage[T any](items []T, size int32, token string, standard int) ([]T, string) {
 	start := 0

@@ -14,7 +14,7 @@ import (
 
 func jobCommand(c *cli) *cobra.Command {
 	return group("job", groupJobs, "Submit, follow, explain, pause and end jobs",
-		jobSubmitCommand(c), jobListCommand(c), jobShowCommand(c), jobLogsCommand(c), jobWaitCommand(c),
+		jobSubmitCommand(c), jobListCommand(c), jobShowCommand(c), jobRunsCommand(c), jobLogsCommand(c), jobWaitCommand(c),
 		jobExplainCommand(c), jobTopCommand(c), jobCostCommand(c), jobPauseCommand(c), jobResumeCommand(c), jobScaleCommand(c), jobPreemptCommand(c), jobExecCommand(c), jobStopCommand(c), jobWriteOffCommand(c), jobDeleteCommand(c))
 }
 

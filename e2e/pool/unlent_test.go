@@ -38,5 +38,8 @@ func TestUnlent(t *testing.T) {
 	must(t, second.Process.Kill())
 	w.until("it is run again elsewhere", func() bool { return shows(`"attempt": *3\b`) })
 	computes()
+	if runs := w.yunhe("job", "runs", job, "-o", "json"); strings.Count(runs, `"pool_lost"`) != 2 {
+		t.Errorf("its runs: %s", runs)
+	}
 	w.yunhe("job", "stop", job)
 }

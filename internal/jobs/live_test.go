@@ -13,6 +13,7 @@ import (
 	jobsv1 "yunhe.dev/yunhe/gen/yunhe/jobs/v1"
 	schedulerv1 "yunhe.dev/yunhe/gen/yunhe/scheduler/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
+	"yunhe.dev/yunhe/internal/core"
 )
 
 // What a job asks for while it is under way: tasks one after another, more or
@@ -119,6 +120,33 @@ func testRetryRules(t *testing.T, a *apptest.App) {
 	r.End("oom", 0)
 	if got := a.Admin.AwaitState(t, id, failed); got.Reason != "oom" || got.Replicas[0].Attempt != 3 {
 		t.Errorf("ended as %v", got)
+	}
+	var runs []*jobsv1.Replica
+	for token := ""; len(runs) == 0 || token != ""; {
+		res, err := a.Admin.Jobs.ListRuns(t.Context(), &jobsv1.ListRunsRequest{JobId: id, PageSize: 2, PageToken: token})
+		if err != nil || len(res.Runs) == 0 {
+			t.Fatalf("its runs: %v, %v", res, err)
+		}
+		runs, token = append(runs, res.Runs...), res.NextPageToken
+	}
+	if got := []string{runs[0].Reason, runs[1].Reason, runs[len(runs)-1].Reason}; len(runs) != 3 || !slices.Equal(got, []string{"exit", "exit", "oom"}) || runs[0].State != failed || runs[1].Attempt != 2 || runs[1].ExitCode != 75 || runs[0].CenterName == "" {
+		t.Errorf("its runs are %v", runs)
+	}
+	for _, x := range []struct {
+		r    *jobsv1.ListRunsRequest
+		runs int
+		says string
+	}{
+		{r: &jobsv1.ListRunsRequest{JobId: id, TaskIndex: ptr(int32(0)), ReplicaIndex: ptr(int32(0))}, runs: 3},
+		{r: &jobsv1.ListRunsRequest{JobId: id, ReplicaIndex: ptr(int32(1))}},
+		{r: &jobsv1.ListRunsRequest{JobId: "job_none"}, says: "job_none"},
+		{r: &jobsv1.ListRunsRequest{JobId: id, TaskIndex: ptr(int32(-1))}, says: "task_index"},
+		{r: &jobsv1.ListRunsRequest{JobId: id, PageSize: 1001}, says: "page_size"},
+		{r: &jobsv1.ListRunsRequest{JobId: id, PageToken: core.PageToken("0", "0", "one")}, says: "page_token"},
+	} {
+		if res, err := a.Admin.Jobs.ListRuns(t.Context(), x.r); len(res.GetRuns()) != x.runs || (err != nil) != (x.says != "") || err != nil && !strings.Contains(err.Error(), x.says) {
+			t.Errorf("runs of %v: %v, %v", x.r, res, err)
+		}
 	}
 	// With a pause it waits, and says how long.
 	j.RetryRules[0].BackoffSeconds = 3600

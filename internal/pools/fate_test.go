@@ -112,10 +112,11 @@ func TestJobsUnlent(t *testing.T) {
 			x.begins(run, m)
 			return run, m
 		}
-		over := func(id string, n int32, reason, message string) {
+		over := func(id string, n int, reason, message string) {
 			t.Helper()
-			if r := a.Admin.Job(t, id).Replicas[0]; r.Attempt != n || r.Reason != reason || r.Message != message {
-				t.Errorf("its last run is %v, want the one of number %d, which ended as %q: %q", r, n, reason, message)
+			res, err := a.Admin.Jobs.ListRuns(t.Context(), &jobsv1.ListRunsRequest{JobId: id})
+			if must(t, err); len(res.Runs) < n || res.Runs[n-1].Reason != reason || res.Runs[n-1].Message != message {
+				t.Errorf("its runs are %v, want number %d to have ended as %q: %q", res.Runs, n, reason, message)
 			}
 		}
 

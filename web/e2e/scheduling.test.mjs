@@ -212,6 +212,23 @@ describe("scheduling", { skip, timeout: 900_000 }, () => {
     await page.getByText("There are no budgets").waitFor();
   });
 
+  test("what became of the runs before the latest, and what they wrote", async () => {
+    const job = await submit("again", { command: "echo this was run $YUNHE_ATTEMPT; exit 3" }, { max_retries: 1 });
+    await p.until(async () => (await p.rest("GET", `/v1/jobs/${job}`)).state === "STATE_FAILED", "it fails for good");
+    await page.goto(`${p.url}/jobs/${job}`);
+    await page.getByRole("button", { name: "Expand row" }).click();
+    const earlier = page.locator(".ant-table-expanded-row");
+    await earlier.getByText("Command failed.").waitFor();
+    await p.shot("job-earlier-runs");
+    await earlier.getByRole("button", { name: "Log", exact: true }).click();
+    await page.getByText("this was run 1").waitFor();
+    const run = page.locator(".ant-select", { has: page.getByLabel("Run", { exact: true }) });
+    await run.click();
+    await page.locator(".ant-select-item-option", { hasText: "run 2" }).click();
+    await page.getByText("this was run 2").waitFor();
+    await p.drawn({ "earlier-log": `/jobs/${job}?tab=log&replica=${encodeURIComponent("0.0#1")}` });
+  });
+
   test("what a running job uses now, and used before", async () => {
     const job = await submit("busy", { command: "x=$(head -c 33554432 /dev/zero | tr '\\0' x); while :; do :; done" });
     const runs = await p.until(async () => {

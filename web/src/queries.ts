@@ -6,6 +6,7 @@ import { keepPreviousData, useInfiniteQuery, useQuery, useQueryClient } from "@t
 import { useMemo, useRef } from "react";
 import { allPages, call } from "./api";
 import { useFeed, useJobChanges } from "./feed";
+import type { Replica } from "./gen/yunhe/jobs/v1/jobs_pb";
 import type { Center, Spec } from "./gen/yunhe/registry/v1/registry_pb";
 import { applyChanges, type JobFilter, type JobPages } from "./lib/joblist";
 import type { NodeFilter } from "./lib/nodes";
@@ -259,6 +260,16 @@ export function useJobCost(id: string) {
     queryKey: ["job-cost", id],
     queryFn: ({ signal }) => metering.getJobCost({ jobId: id }, call(signal)),
     enabled: can("metering.read"),
+  });
+}
+
+/** The runs of a replica up to its latest, at most 1,000. */
+export function useRuns(jobId: string, { taskIndex, replicaIndex, attempt }: Replica) {
+  const { jobs } = useClients();
+  return useQuery({
+    queryKey: ["job-runs", jobId, taskIndex, replicaIndex, attempt],
+    queryFn: async ({ signal }) =>
+      (await jobs.listRuns({ jobId, taskIndex, replicaIndex, pageSize: 1000 }, call(signal))).runs,
   });
 }
 

@@ -24,11 +24,10 @@ interface LogState {
 }
 
 /** Follows one run's log. The buffer changes in place; version says that it did. */
-function useLog(jobId: string, replica: Replica | undefined): LogState {
+function useLog(jobId: string, replica: Replica | undefined, attempt: number): LogState {
   const { jobs } = useClients();
   const task = replica?.taskIndex;
   const index = replica?.replicaIndex;
-  const attempt = replica?.attempt;
   const [state, setState] = useState<LogState>(() => ({ buffer: new LogBuffer(), version: 0, status: "connecting" }));
 
   useEffect(() => {
@@ -73,8 +72,11 @@ export function LogViewer(props: { job: Job; selected: string; onSelect: (key: s
   const { t } = useTranslation();
   const { message } = App.useApp();
   const { job } = props;
-  const replica = job.replicas.find((r) => replicaKey(r) === props.selected) ?? job.replicas[0];
-  const log = useLog(job.jobId, replica);
+  const [picked, run] = props.selected.split("#");
+  const replica = job.replicas.find((r) => replicaKey(r) === picked) ?? job.replicas[0];
+  const latest = replica?.attempt ?? 0;
+  const attempt = run && Number(run) < latest ? Number(run) : latest;
+  const log = useLog(job.jobId, replica, attempt);
   const { lines } = log.buffer;
   const [follow, setFollow] = useState(true);
   const [search, setSearch] = useState("");
@@ -91,7 +93,7 @@ export function LogViewer(props: { job: Job; selected: string; onSelect: (key: s
   };
   const save = () => {
     if (!replica) return;
-    const path = `/v1/jobs/${encodeURIComponent(job.jobId)}/tasks/${replica.taskIndex}/replicas/${replica.replicaIndex}/log?download=1`;
+    const path = `/v1/jobs/${encodeURIComponent(job.jobId)}/tasks/${replica.taskIndex}/replicas/${replica.replicaIndex}/log?download=1&attempt=${attempt}`;
     download(path, `${job.jobId}-${replica.taskIndex}-${replica.replicaIndex}.log`).catch(
       (error: unknown) => void message.error(messageOf(error)),
     );
@@ -113,6 +115,18 @@ export function LogViewer(props: { job: Job; selected: string; onSelect: (key: s
             label: `${job.spec?.tasks[r.taskIndex]?.name ?? r.taskIndex} · ${r.replicaIndex} · ${t(`state.${stateName(r.state)}`)}`,
           }))}
         />
+        {latest > 1 && (
+          <Select
+            size="small"
+            aria-label={t("log.run")}
+            value={attempt}
+            onChange={(n) => props.onSelect(runKey(replica, n))}
+            options={Array.from({ length: latest }, (_, i) => ({
+              value: i + 1,
+              label: t("replica.run", { attempt: i + 1 }),
+            }))}
+          />
+        )}
         <Space.Compact size="small">
           <Input
             size="small"
@@ -190,7 +204,7 @@ export function LogViewer(props: { job: Job; selected: string; onSelect: (key: s
         target={current}
         search={search}
         empty={
-          hasEnded(replica.state) && log.status === "complete"
+          (hasEnded(replica.state) || attempt < latest) && log.status === "complete"
             ? t("log.empty")
             : t(replica.attempt ? "log.none" : "log.notStarted")
         }
@@ -202,6 +216,11 @@ export function LogViewer(props: { job: Job; selected: string; onSelect: (key: s
 /** Names a replica in the address and in lists. */
 export function replicaKey(r: Replica): string {
   return `${r.taskIndex}.${r.replicaIndex}`;
+}
+
+/** Names a run of a replica before its latest. */
+export function runKey(r: Replica, attempt: number): string {
+  return `${replicaKey(r)}#${attempt}`;
 }
 
 function LogLines(props: {

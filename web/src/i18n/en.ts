@@ -830,6 +830,8 @@ export const en = {
   replica: {
     task: "Task · replica",
     run: "run {{attempt}}",
+    runs: "Earlier run",
+    why: "Ended as",
     center: "Center",
     spec: "Specification",
     started: "Started",
@@ -869,6 +871,7 @@ export const en = {
   log: {
     title: "Log",
     replica: "Replica",
+    run: "Run",
     search: "Search",
     previous: "Previous match",
     next: "Next match",

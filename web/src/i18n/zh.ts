@@ -804,6 +804,8 @@ export const zh: Texts = {
   replica: {
     task: "任务 · 副本",
     run: "第 {{attempt}} 次运行",
+    runs: "此前的运行",
+    why: "结束原因",
     center: "计算中心",
     spec: "资源规格",
     started: "开始时间",
@@ -842,6 +844,7 @@ export const zh: Texts = {
   log: {
     title: "日志",
     replica: "副本",
+    run: "运行",
     search: "搜索",
     previous: "上一处",
     next: "下一处",

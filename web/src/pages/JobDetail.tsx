@@ -19,7 +19,7 @@ import {
   Tag,
 } from "../components/bits";
 import { StopButton } from "../components/JobTable";
-import { LogViewer, replicaKey } from "../components/LogViewer";
+import { LogViewer, replicaKey, runKey } from "../components/LogViewer";
 import { PauseButton, PauseNote } from "../components/PauseButton";
 import { Placement, useSaid } from "../components/Placement";
 import { RunUse } from "../components/RunUse";
@@ -34,7 +34,7 @@ import { messageOf } from "../lib/errors";
 import { formatBytes, formatCount, formatDuration, formatFen, formatMillis, NONE } from "../lib/format";
 import { specToJson } from "../lib/jobform";
 import { hasEnded } from "../lib/states";
-import { useCenterNames, useExplain, useJob, useJobCost } from "../queries";
+import { useCenterNames, useExplain, useJob, useJobCost, useRuns } from "../queries";
 import { useClients, useSession } from "../session";
 
 const Terminal = lazy(() => import("../components/Terminal"));
@@ -407,11 +407,88 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
       size="small"
       rowKey={replicaKey}
       columns={columns}
+      expandable={{
+        rowExpandable: (r) => r.attempt > 1,
+        expandedRowRender: (r) => <EarlierRuns jobId={job.jobId} replica={r} onLog={onLog} />,
+      }}
       dataSource={job.replicas}
       tableLayout="fixed"
       scroll={{ x: 980 }}
       pagination={job.replicas.length > 50 ? { pageSize: 50, showSizeChanger: false, size: "small" } : false}
     />
+  );
+}
+
+/** The runs of a replica before its latest, and why each ended. */
+function EarlierRuns({ jobId, replica, onLog }: { jobId: string; replica: Replica; onLog: (run: string) => void }) {
+  const { t } = useTranslation();
+  const reason = useReason();
+  const say = useSaid();
+  const runs = useRuns(jobId, replica);
+  const columns: TableColumnsType<Replica> = [
+    { title: t("replica.runs"), key: "run", width: 90, render: (_, r) => t("replica.run", { attempt: r.attempt }) },
+    {
+      title: t("replica.exit"),
+      key: "exit",
+      width: 64,
+      align: "right",
+      render: (_, r) => <span className="yh-num">{r.startedAt ? r.exitCode : NONE}</span>,
+    },
+    {
+      title: t("replica.why"),
+      key: "why",
+      render: (_, r) => (
+        <>
+          {reason(r.reason)} <span className="yh-muted">{say(r.message)}</span>
+        </>
+      ),
+    },
+    {
+      title: t("replica.center"),
+      key: "center",
+      ellipsis: true,
+      width: 130,
+      render: (_, r) => r.centerName || r.aiCenterId,
+    },
+    { title: t("replica.started"), key: "started", width: 116, render: (_, r) => <Moment at={r.startedAt} /> },
+    {
+      title: t("job.duration"),
+      key: "duration",
+      width: 80,
+      align: "right",
+      render: (_, r) => <Elapsed from={r.startedAt} to={r.endedAt} ended={hasEnded(r.state)} />,
+    },
+    {
+      title: t("job.cost"),
+      key: "cost",
+      width: 110,
+      align: "right",
+      render: (_, r) => <Micros micros={r.costMicros} />,
+    },
+    {
+      title: "",
+      key: "log",
+      width: 56,
+      align: "right",
+      render: (_, r) => (
+        <Button size="small" type="link" onClick={() => onLog(runKey(r, r.attempt))}>
+          {t("job.tab.log")}
+        </Button>
+      ),
+    },
+  ];
+  return (
+    <Loaded query={runs} rows={2}>
+      {(all) => (
+        <Table
+          size="small"
+          rowKey={(r) => r.attemptId}
+          columns={columns}
+          dataSource={all.filter((r) => r.attempt < replica.attempt).reverse()}
+          pagination={false}
+        />
+      )}
+    </Loaded>
   );
 }
 

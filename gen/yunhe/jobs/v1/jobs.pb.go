@@ -2564,6 +2564,138 @@ func (x *GetJobRequest) GetJobId() string {
 	return ""
 }
 
+type ListRunsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// At most this many, 1 to 1000; 0 means 50.
+	PageSize  int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Of this task only, from 0.
+	TaskIndex *int32 `protobuf:"varint,4,opt,name=task_index,json=taskIndex,proto3,oneof" json:"task_index,omitempty"`
+	// Of the replicas with this index only, from 0.
+	ReplicaIndex  *int32 `protobuf:"varint,5,opt,name=replica_index,json=replicaIndex,proto3,oneof" json:"replica_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRunsRequest) Reset() {
+	*x = ListRunsRequest{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRunsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRunsRequest) ProtoMessage() {}
+
+func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
+func (*ListRunsRequest) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListRunsRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *ListRunsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListRunsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListRunsRequest) GetTaskIndex() int32 {
+	if x != nil && x.TaskIndex != nil {
+		return *x.TaskIndex
+	}
+	return 0
+}
+
+func (x *ListRunsRequest) GetReplicaIndex() int32 {
+	if x != nil && x.ReplicaIndex != nil {
+		return *x.ReplicaIndex
+	}
+	return 0
+}
+
+type ListRunsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Runs  []*Replica             `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRunsResponse) Reset() {
+	*x = ListRunsResponse{}
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRunsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRunsResponse) ProtoMessage() {}
+
+func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
+func (*ListRunsResponse) Descriptor() ([]byte, []int) {
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListRunsResponse) GetRuns() []*Replica {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
+func (x *ListRunsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 type ListJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most this many, 1 to 1000; 0 means 50.
@@ -2586,7 +2718,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2730,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[21]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2743,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{21}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListJobsRequest) GetPageSize() int32 {
@@ -2688,7 +2820,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +2832,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[22]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +2845,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{22}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -2741,7 +2873,7 @@ type UpdateJobRequest struct {
 
 func (x *UpdateJobRequest) Reset() {
 	*x = UpdateJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2885,7 @@ func (x *UpdateJobRequest) String() string {
 func (*UpdateJobRequest) ProtoMessage() {}
 
 func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[23]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2898,7 @@ func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{23}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UpdateJobRequest) GetJobId() string {
@@ -2801,7 +2933,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2813,7 +2945,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[24]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2826,7 +2958,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{24}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StopJobRequest) GetJobId() string {
@@ -2852,7 +2984,7 @@ type PauseJobRequest struct {
 
 func (x *PauseJobRequest) Reset() {
 	*x = PauseJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +2996,7 @@ func (x *PauseJobRequest) String() string {
 func (*PauseJobRequest) ProtoMessage() {}
 
 func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[25]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +3009,7 @@ func (x *PauseJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseJobRequest.ProtoReflect.Descriptor instead.
 func (*PauseJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{25}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PauseJobRequest) GetJobId() string {
@@ -2896,7 +3028,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +3040,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[26]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +3053,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{26}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResumeJobRequest) GetJobId() string {
@@ -2948,7 +3080,7 @@ type WriteOffJobRequest struct {
 
 func (x *WriteOffJobRequest) Reset() {
 	*x = WriteOffJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2960,7 +3092,7 @@ func (x *WriteOffJobRequest) String() string {
 func (*WriteOffJobRequest) ProtoMessage() {}
 
 func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[27]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2973,7 +3105,7 @@ func (x *WriteOffJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteOffJobRequest.ProtoReflect.Descriptor instead.
 func (*WriteOffJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{27}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WriteOffJobRequest) GetJobId() string {
@@ -3013,7 +3145,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3025,7 +3157,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[28]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3038,7 +3170,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{28}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteJobRequest) GetJobId() string {
@@ -3056,7 +3188,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3200,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[29]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3213,7 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{29}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{31}
 }
 
 type GetJobStatsRequest struct {
@@ -3092,7 +3224,7 @@ type GetJobStatsRequest struct {
 
 func (x *GetJobStatsRequest) Reset() {
 	*x = GetJobStatsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3104,7 +3236,7 @@ func (x *GetJobStatsRequest) String() string {
 func (*GetJobStatsRequest) ProtoMessage() {}
 
 func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[30]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3117,7 +3249,7 @@ func (x *GetJobStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetJobStatsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{30}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{32}
 }
 
 type GetJobStatsResponse struct {
@@ -3134,7 +3266,7 @@ type GetJobStatsResponse struct {
 
 func (x *GetJobStatsResponse) Reset() {
 	*x = GetJobStatsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3278,7 @@ func (x *GetJobStatsResponse) String() string {
 func (*GetJobStatsResponse) ProtoMessage() {}
 
 func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[31]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3291,7 @@ func (x *GetJobStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetJobStatsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{31}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetJobStatsResponse) GetJobsByState() map[string]int64 {
@@ -3193,7 +3325,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3337,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[32]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3350,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{32}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchJobsRequest) GetJobId() string {
@@ -3237,7 +3369,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[33]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3381,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[33]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3394,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchJobsResponse) GetJob() *Job {
@@ -3289,7 +3421,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[34]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3301,7 +3433,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[34]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3314,7 +3446,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReadLogRequest) GetJobId() string {
@@ -3370,7 +3502,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[35]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3514,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[35]
+	mi := &file_yunhe_jobs_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3527,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{35}
+	return file_yunhe_jobs_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -3647,7 +3779,20 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\fai_center_id\x18\x03 \x01(\tR\n" +
 	"aiCenterId\"&\n" +
 	"\rGetJobRequest\x12\x15\n" +
-	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\xef\x02\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\"\xd3\x01\n" +
+	"\x0fListRunsRequest\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\"\n" +
+	"\n" +
+	"task_index\x18\x04 \x01(\x05H\x00R\ttaskIndex\x88\x01\x01\x12(\n" +
+	"\rreplica_index\x18\x05 \x01(\x05H\x01R\freplicaIndex\x88\x01\x01B\r\n" +
+	"\v_task_indexB\x10\n" +
+	"\x0e_replica_index\"f\n" +
+	"\x10ListRunsResponse\x12*\n" +
+	"\x04runs\x18\x01 \x03(\v2\x16.yunhe.jobs.v1.ReplicaR\x04runs\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xef\x02\n" +
 	"\x0fListJobsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -3730,7 +3875,7 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"\rFailurePolicy\x12\x1e\n" +
 	"\x1aFAILURE_POLICY_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FAILURE_POLICY_ALL\x10\x01\x12\x16\n" +
-	"\x12FAILURE_POLICY_ANY\x10\x022\x91\x0e\n" +
+	"\x12FAILURE_POLICY_ANY\x10\x022\x8b\x0f\n" +
 	"\n" +
 	"JobService\x12c\n" +
 	"\tSubmitJob\x12\x1f.yunhe.jobs.v1.SubmitJobRequest\x1a\x12.yunhe.jobs.v1.Job\"!\x8a\x80\x19\n" +
@@ -3740,7 +3885,8 @@ const file_yunhe_jobs_v1_jobs_proto_rawDesc = "" +
 	"jobs.write\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/jobs:batch\x12p\n" +
 	"\aPlanJob\x12\x1d.yunhe.jobs.v1.PlanJobRequest\x1a\x1e.yunhe.jobs.v1.PlanJobResponse\"&\x8a\x80\x19\n" +
 	"jobs.write\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/jobs:plan\x12b\n" +
-	"\x06GetJob\x12\x1c.yunhe.jobs.v1.GetJobRequest\x1a\x12.yunhe.jobs.v1.Job\"&\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/jobs/{job_id}\x12j\n" +
+	"\x06GetJob\x12\x1c.yunhe.jobs.v1.GetJobRequest\x1a\x12.yunhe.jobs.v1.Job\"&\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/jobs/{job_id}\x12x\n" +
+	"\bListRuns\x12\x1e.yunhe.jobs.v1.ListRunsRequest\x1a\x1f.yunhe.jobs.v1.ListRunsResponse\"+\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/jobs/{job_id}/runs\x12j\n" +
 	"\bListJobs\x12\x1e.yunhe.jobs.v1.ListJobsRequest\x1a\x1f.yunhe.jobs.v1.ListJobsResponse\"\x1d\x8a\x80\x19\tjobs.read\x82\xd3\xe4\x93\x02\n" +
 	"\x12\b/v1/jobs\x12l\n" +
 	"\tUpdateJob\x12\x1f.yunhe.jobs.v1.UpdateJobRequest\x1a\x12.yunhe.jobs.v1.Job\"*\x8a\x80\x19\n" +
@@ -3775,7 +3921,7 @@ func file_yunhe_jobs_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_yunhe_jobs_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_yunhe_jobs_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(State)(0),                    // 0: yunhe.jobs.v1.State
 	(SuccessPolicy)(0),            // 1: yunhe.jobs.v1.SuccessPolicy
@@ -3803,33 +3949,35 @@ var file_yunhe_jobs_v1_jobs_proto_goTypes = []any{
 	(*ScaleJobRequest)(nil),       // 23: yunhe.jobs.v1.ScaleJobRequest
 	(*PreemptJobRequest)(nil),     // 24: yunhe.jobs.v1.PreemptJobRequest
 	(*GetJobRequest)(nil),         // 25: yunhe.jobs.v1.GetJobRequest
-	(*ListJobsRequest)(nil),       // 26: yunhe.jobs.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 27: yunhe.jobs.v1.ListJobsResponse
-	(*UpdateJobRequest)(nil),      // 28: yunhe.jobs.v1.UpdateJobRequest
-	(*StopJobRequest)(nil),        // 29: yunhe.jobs.v1.StopJobRequest
-	(*PauseJobRequest)(nil),       // 30: yunhe.jobs.v1.PauseJobRequest
-	(*ResumeJobRequest)(nil),      // 31: yunhe.jobs.v1.ResumeJobRequest
-	(*WriteOffJobRequest)(nil),    // 32: yunhe.jobs.v1.WriteOffJobRequest
-	(*DeleteJobRequest)(nil),      // 33: yunhe.jobs.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 34: yunhe.jobs.v1.DeleteJobResponse
-	(*GetJobStatsRequest)(nil),    // 35: yunhe.jobs.v1.GetJobStatsRequest
-	(*GetJobStatsResponse)(nil),   // 36: yunhe.jobs.v1.GetJobStatsResponse
-	(*WatchJobsRequest)(nil),      // 37: yunhe.jobs.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 38: yunhe.jobs.v1.WatchJobsResponse
-	(*ReadLogRequest)(nil),        // 39: yunhe.jobs.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 40: yunhe.jobs.v1.ReadLogResponse
-	nil,                           // 41: yunhe.jobs.v1.Task.EnvEntry
-	nil,                           // 42: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	nil,                           // 43: yunhe.jobs.v1.JobSpec.LabelsEntry
-	nil,                           // 44: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
-	(*v1.Decision)(nil),           // 46: yunhe.scheduler.v1.Decision
-	(*v1.Wait)(nil),               // 47: yunhe.scheduler.v1.Wait
+	(*ListRunsRequest)(nil),       // 26: yunhe.jobs.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),      // 27: yunhe.jobs.v1.ListRunsResponse
+	(*ListJobsRequest)(nil),       // 28: yunhe.jobs.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 29: yunhe.jobs.v1.ListJobsResponse
+	(*UpdateJobRequest)(nil),      // 30: yunhe.jobs.v1.UpdateJobRequest
+	(*StopJobRequest)(nil),        // 31: yunhe.jobs.v1.StopJobRequest
+	(*PauseJobRequest)(nil),       // 32: yunhe.jobs.v1.PauseJobRequest
+	(*ResumeJobRequest)(nil),      // 33: yunhe.jobs.v1.ResumeJobRequest
+	(*WriteOffJobRequest)(nil),    // 34: yunhe.jobs.v1.WriteOffJobRequest
+	(*DeleteJobRequest)(nil),      // 35: yunhe.jobs.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),     // 36: yunhe.jobs.v1.DeleteJobResponse
+	(*GetJobStatsRequest)(nil),    // 37: yunhe.jobs.v1.GetJobStatsRequest
+	(*GetJobStatsResponse)(nil),   // 38: yunhe.jobs.v1.GetJobStatsResponse
+	(*WatchJobsRequest)(nil),      // 39: yunhe.jobs.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 40: yunhe.jobs.v1.WatchJobsResponse
+	(*ReadLogRequest)(nil),        // 41: yunhe.jobs.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 42: yunhe.jobs.v1.ReadLogResponse
+	nil,                           // 43: yunhe.jobs.v1.Task.EnvEntry
+	nil,                           // 44: yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	nil,                           // 45: yunhe.jobs.v1.JobSpec.LabelsEntry
+	nil,                           // 46: yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
+	(*v1.Decision)(nil),           // 48: yunhe.scheduler.v1.Decision
+	(*v1.Wait)(nil),               // 49: yunhe.scheduler.v1.Wait
 }
 var file_yunhe_jobs_v1_jobs_proto_depIdxs = []int32{
 	6,  // 0: yunhe.jobs.v1.Constraints.rules:type_name -> yunhe.jobs.v1.PlacementRule
 	3,  // 1: yunhe.jobs.v1.PlacementRule.kind:type_name -> yunhe.jobs.v1.PlacementRule.Kind
-	41, // 2: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
+	43, // 2: yunhe.jobs.v1.Task.env:type_name -> yunhe.jobs.v1.Task.EnvEntry
 	7,  // 3: yunhe.jobs.v1.Task.files:type_name -> yunhe.jobs.v1.File
 	5,  // 4: yunhe.jobs.v1.Task.constraints:type_name -> yunhe.jobs.v1.Constraints
 	8,  // 5: yunhe.jobs.v1.Task.volumes:type_name -> yunhe.jobs.v1.VolumeMount
@@ -3841,71 +3989,74 @@ var file_yunhe_jobs_v1_jobs_proto_depIdxs = []int32{
 	11, // 11: yunhe.jobs.v1.JobSpec.tasks:type_name -> yunhe.jobs.v1.Task
 	1,  // 12: yunhe.jobs.v1.JobSpec.success_policy:type_name -> yunhe.jobs.v1.SuccessPolicy
 	2,  // 13: yunhe.jobs.v1.JobSpec.failure_policy:type_name -> yunhe.jobs.v1.FailurePolicy
-	42, // 14: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
-	43, // 15: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
+	44, // 14: yunhe.jobs.v1.JobSpec.policy_weights:type_name -> yunhe.jobs.v1.JobSpec.PolicyWeightsEntry
+	45, // 15: yunhe.jobs.v1.JobSpec.labels:type_name -> yunhe.jobs.v1.JobSpec.LabelsEntry
 	14, // 16: yunhe.jobs.v1.JobSpec.retry_rules:type_name -> yunhe.jobs.v1.RetryRule
-	45, // 17: yunhe.jobs.v1.JobSpec.not_before:type_name -> google.protobuf.Timestamp
-	45, // 18: yunhe.jobs.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	47, // 17: yunhe.jobs.v1.JobSpec.not_before:type_name -> google.protobuf.Timestamp
+	47, // 18: yunhe.jobs.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	0,  // 19: yunhe.jobs.v1.Replica.state:type_name -> yunhe.jobs.v1.State
-	45, // 20: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
-	45, // 21: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
-	45, // 22: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
+	47, // 20: yunhe.jobs.v1.Replica.placed_at:type_name -> google.protobuf.Timestamp
+	47, // 21: yunhe.jobs.v1.Replica.started_at:type_name -> google.protobuf.Timestamp
+	47, // 22: yunhe.jobs.v1.Replica.ended_at:type_name -> google.protobuf.Timestamp
 	15, // 23: yunhe.jobs.v1.Job.spec:type_name -> yunhe.jobs.v1.JobSpec
 	0,  // 24: yunhe.jobs.v1.Job.state:type_name -> yunhe.jobs.v1.State
-	45, // 25: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	45, // 26: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
-	45, // 27: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
-	45, // 28: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
+	47, // 25: yunhe.jobs.v1.Job.created_at:type_name -> google.protobuf.Timestamp
+	47, // 26: yunhe.jobs.v1.Job.started_at:type_name -> google.protobuf.Timestamp
+	47, // 27: yunhe.jobs.v1.Job.ended_at:type_name -> google.protobuf.Timestamp
+	47, // 28: yunhe.jobs.v1.Job.placed_at:type_name -> google.protobuf.Timestamp
 	16, // 29: yunhe.jobs.v1.Job.replicas:type_name -> yunhe.jobs.v1.Replica
 	15, // 30: yunhe.jobs.v1.SubmitJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
 	15, // 31: yunhe.jobs.v1.SubmitJobsRequest.jobs:type_name -> yunhe.jobs.v1.JobSpec
 	15, // 32: yunhe.jobs.v1.PlanJobRequest.job:type_name -> yunhe.jobs.v1.JobSpec
-	46, // 33: yunhe.jobs.v1.PlanJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
-	47, // 34: yunhe.jobs.v1.PlanJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
-	45, // 35: yunhe.jobs.v1.PlanJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
-	0,  // 36: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
-	45, // 37: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
-	45, // 38: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
-	17, // 39: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
-	44, // 40: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
-	17, // 41: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
-	18, // 42: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
-	19, // 43: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
-	21, // 44: yunhe.jobs.v1.JobService.PlanJob:input_type -> yunhe.jobs.v1.PlanJobRequest
-	25, // 45: yunhe.jobs.v1.JobService.GetJob:input_type -> yunhe.jobs.v1.GetJobRequest
-	26, // 46: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
-	28, // 47: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
-	29, // 48: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
-	23, // 49: yunhe.jobs.v1.JobService.ScaleJob:input_type -> yunhe.jobs.v1.ScaleJobRequest
-	24, // 50: yunhe.jobs.v1.JobService.PreemptJob:input_type -> yunhe.jobs.v1.PreemptJobRequest
-	30, // 51: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
-	31, // 52: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
-	32, // 53: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
-	33, // 54: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
-	35, // 55: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
-	37, // 56: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
-	39, // 57: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
-	17, // 58: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
-	20, // 59: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
-	22, // 60: yunhe.jobs.v1.JobService.PlanJob:output_type -> yunhe.jobs.v1.PlanJobResponse
-	17, // 61: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
-	27, // 62: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
-	17, // 63: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
-	17, // 64: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
-	17, // 65: yunhe.jobs.v1.JobService.ScaleJob:output_type -> yunhe.jobs.v1.Job
-	17, // 66: yunhe.jobs.v1.JobService.PreemptJob:output_type -> yunhe.jobs.v1.Job
-	17, // 67: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
-	17, // 68: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
-	17, // 69: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
-	34, // 70: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
-	36, // 71: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
-	38, // 72: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
-	40, // 73: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
-	58, // [58:74] is the sub-list for method output_type
-	42, // [42:58] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	48, // 33: yunhe.jobs.v1.PlanJobResponse.decisions:type_name -> yunhe.scheduler.v1.Decision
+	49, // 34: yunhe.jobs.v1.PlanJobResponse.waits:type_name -> yunhe.scheduler.v1.Wait
+	47, // 35: yunhe.jobs.v1.PlanJobResponse.estimated_start:type_name -> google.protobuf.Timestamp
+	16, // 36: yunhe.jobs.v1.ListRunsResponse.runs:type_name -> yunhe.jobs.v1.Replica
+	0,  // 37: yunhe.jobs.v1.ListJobsRequest.states:type_name -> yunhe.jobs.v1.State
+	47, // 38: yunhe.jobs.v1.ListJobsRequest.created_after:type_name -> google.protobuf.Timestamp
+	47, // 39: yunhe.jobs.v1.ListJobsRequest.created_before:type_name -> google.protobuf.Timestamp
+	17, // 40: yunhe.jobs.v1.ListJobsResponse.jobs:type_name -> yunhe.jobs.v1.Job
+	46, // 41: yunhe.jobs.v1.GetJobStatsResponse.jobs_by_state:type_name -> yunhe.jobs.v1.GetJobStatsResponse.JobsByStateEntry
+	17, // 42: yunhe.jobs.v1.WatchJobsResponse.job:type_name -> yunhe.jobs.v1.Job
+	18, // 43: yunhe.jobs.v1.JobService.SubmitJob:input_type -> yunhe.jobs.v1.SubmitJobRequest
+	19, // 44: yunhe.jobs.v1.JobService.SubmitJobs:input_type -> yunhe.jobs.v1.SubmitJobsRequest
+	21, // 45: yunhe.jobs.v1.JobService.PlanJob:input_type -> yunhe.jobs.v1.PlanJobRequest
+	25, // 46: yunhe.jobs.v1.JobService.GetJob:input_type -> yunhe.jobs.v1.GetJobRequest
+	26, // 47: yunhe.jobs.v1.JobService.ListRuns:input_type -> yunhe.jobs.v1.ListRunsRequest
+	28, // 48: yunhe.jobs.v1.JobService.ListJobs:input_type -> yunhe.jobs.v1.ListJobsRequest
+	30, // 49: yunhe.jobs.v1.JobService.UpdateJob:input_type -> yunhe.jobs.v1.UpdateJobRequest
+	31, // 50: yunhe.jobs.v1.JobService.StopJob:input_type -> yunhe.jobs.v1.StopJobRequest
+	23, // 51: yunhe.jobs.v1.JobService.ScaleJob:input_type -> yunhe.jobs.v1.ScaleJobRequest
+	24, // 52: yunhe.jobs.v1.JobService.PreemptJob:input_type -> yunhe.jobs.v1.PreemptJobRequest
+	32, // 53: yunhe.jobs.v1.JobService.PauseJob:input_type -> yunhe.jobs.v1.PauseJobRequest
+	33, // 54: yunhe.jobs.v1.JobService.ResumeJob:input_type -> yunhe.jobs.v1.ResumeJobRequest
+	34, // 55: yunhe.jobs.v1.JobService.WriteOffJob:input_type -> yunhe.jobs.v1.WriteOffJobRequest
+	35, // 56: yunhe.jobs.v1.JobService.DeleteJob:input_type -> yunhe.jobs.v1.DeleteJobRequest
+	37, // 57: yunhe.jobs.v1.JobService.GetJobStats:input_type -> yunhe.jobs.v1.GetJobStatsRequest
+	39, // 58: yunhe.jobs.v1.JobService.WatchJobs:input_type -> yunhe.jobs.v1.WatchJobsRequest
+	41, // 59: yunhe.jobs.v1.JobService.ReadLog:input_type -> yunhe.jobs.v1.ReadLogRequest
+	17, // 60: yunhe.jobs.v1.JobService.SubmitJob:output_type -> yunhe.jobs.v1.Job
+	20, // 61: yunhe.jobs.v1.JobService.SubmitJobs:output_type -> yunhe.jobs.v1.SubmitJobsResponse
+	22, // 62: yunhe.jobs.v1.JobService.PlanJob:output_type -> yunhe.jobs.v1.PlanJobResponse
+	17, // 63: yunhe.jobs.v1.JobService.GetJob:output_type -> yunhe.jobs.v1.Job
+	27, // 64: yunhe.jobs.v1.JobService.ListRuns:output_type -> yunhe.jobs.v1.ListRunsResponse
+	29, // 65: yunhe.jobs.v1.JobService.ListJobs:output_type -> yunhe.jobs.v1.ListJobsResponse
+	17, // 66: yunhe.jobs.v1.JobService.UpdateJob:output_type -> yunhe.jobs.v1.Job
+	17, // 67: yunhe.jobs.v1.JobService.StopJob:output_type -> yunhe.jobs.v1.Job
+	17, // 68: yunhe.jobs.v1.JobService.ScaleJob:output_type -> yunhe.jobs.v1.Job
+	17, // 69: yunhe.jobs.v1.JobService.PreemptJob:output_type -> yunhe.jobs.v1.Job
+	17, // 70: yunhe.jobs.v1.JobService.PauseJob:output_type -> yunhe.jobs.v1.Job
+	17, // 71: yunhe.jobs.v1.JobService.ResumeJob:output_type -> yunhe.jobs.v1.Job
+	17, // 72: yunhe.jobs.v1.JobService.WriteOffJob:output_type -> yunhe.jobs.v1.Job
+	36, // 73: yunhe.jobs.v1.JobService.DeleteJob:output_type -> yunhe.jobs.v1.DeleteJobResponse
+	38, // 74: yunhe.jobs.v1.JobService.GetJobStats:output_type -> yunhe.jobs.v1.GetJobStatsResponse
+	40, // 75: yunhe.jobs.v1.JobService.WatchJobs:output_type -> yunhe.jobs.v1.WatchJobsResponse
+	42, // 76: yunhe.jobs.v1.JobService.ReadLog:output_type -> yunhe.jobs.v1.ReadLogResponse
+	60, // [60:77] is the sub-list for method output_type
+	43, // [43:60] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_yunhe_jobs_v1_jobs_proto_init() }
@@ -3913,14 +4064,15 @@ func file_yunhe_jobs_v1_jobs_proto_init() {
 	if File_yunhe_jobs_v1_jobs_proto != nil {
 		return
 	}
-	file_yunhe_jobs_v1_jobs_proto_msgTypes[23].OneofWrappers = []any{}
+	file_yunhe_jobs_v1_jobs_proto_msgTypes[21].OneofWrappers = []any{}
+	file_yunhe_jobs_v1_jobs_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_yunhe_jobs_v1_jobs_proto_rawDesc), len(file_yunhe_jobs_v1_jobs_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   40,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

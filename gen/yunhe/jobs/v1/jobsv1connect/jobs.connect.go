@@ -42,6 +42,8 @@ const (
 	JobServicePlanJobProcedure = "/yunhe.jobs.v1.JobService/PlanJob"
 	// JobServiceGetJobProcedure is the fully-qualified name of the JobService's GetJob RPC.
 	JobServiceGetJobProcedure = "/yunhe.jobs.v1.JobService/GetJob"
+	// JobServiceListRunsProcedure is the fully-qualified name of the JobService's ListRuns RPC.
+	JobServiceListRunsProcedure = "/yunhe.jobs.v1.JobService/ListRuns"
 	// JobServiceListJobsProcedure is the fully-qualified name of the JobService's ListJobs RPC.
 	JobServiceListJobsProcedure = "/yunhe.jobs.v1.JobService/ListJobs"
 	// JobServiceUpdateJobProcedure is the fully-qualified name of the JobService's UpdateJob RPC.
@@ -82,6 +84,9 @@ type JobServiceClient interface {
 	PlanJob(context.Context, *v1.PlanJobRequest) (*v1.PlanJobResponse, error)
 	// One job with its tasks and replicas.
 	GetJob(context.Context, *v1.GetJobRequest) (*v1.Job, error)
+	// Lists the runs of a job's replicas: of one that was run again, those before
+	// the latest, too. In the order of tasks, replicas and runs.
+	ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error)
 	// Lists jobs, newest first, without their replicas.
 	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
 	// Changes description or priority of a job that has not ended. A new
@@ -172,6 +177,12 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(jobServiceMethods.ByName("GetJob")),
 			connect.WithClientOptions(opts...),
 		),
+		listRuns: connect.NewClient[v1.ListRunsRequest, v1.ListRunsResponse](
+			httpClient,
+			baseURL+JobServiceListRunsProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("ListRuns")),
+			connect.WithClientOptions(opts...),
+		),
 		listJobs: connect.NewClient[v1.ListJobsRequest, v1.ListJobsResponse](
 			httpClient,
 			baseURL+JobServiceListJobsProcedure,
@@ -253,6 +264,7 @@ type jobServiceClient struct {
 	submitJobs  *connect.Client[v1.SubmitJobsRequest, v1.SubmitJobsResponse]
 	planJob     *connect.Client[v1.PlanJobRequest, v1.PlanJobResponse]
 	getJob      *connect.Client[v1.GetJobRequest, v1.Job]
+	listRuns    *connect.Client[v1.ListRunsRequest, v1.ListRunsResponse]
 	listJobs    *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
 	updateJob   *connect.Client[v1.UpdateJobRequest, v1.Job]
 	stopJob     *connect.Client[v1.StopJobRequest, v1.Job]
@@ -297,6 +309,15 @@ func (c *jobServiceClient) PlanJob(ctx context.Context, req *v1.PlanJobRequest) 
 // GetJob calls yunhe.jobs.v1.JobService.GetJob.
 func (c *jobServiceClient) GetJob(ctx context.Context, req *v1.GetJobRequest) (*v1.Job, error) {
 	response, err := c.getJob.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListRuns calls yunhe.jobs.v1.JobService.ListRuns.
+func (c *jobServiceClient) ListRuns(ctx context.Context, req *v1.ListRunsRequest) (*v1.ListRunsResponse, error) {
+	response, err := c.listRuns.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -417,6 +438,9 @@ type JobServiceHandler interface {
 	PlanJob(context.Context, *v1.PlanJobRequest) (*v1.PlanJobResponse, error)
 	// One job with its tasks and replicas.
 	GetJob(context.Context, *v1.GetJobRequest) (*v1.Job, error)
+	// Lists the runs of a job's replicas: of one that was run again, those before
+	// the latest, too. In the order of tasks, replicas and runs.
+	ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error)
 	// Lists jobs, newest first, without their replicas.
 	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
 	// Changes description or priority of a job that has not ended. A new
@@ -503,6 +527,12 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(jobServiceMethods.ByName("GetJob")),
 		connect.WithHandlerOptions(opts...),
 	)
+	jobServiceListRunsHandler := connect.NewUnaryHandlerSimple(
+		JobServiceListRunsProcedure,
+		svc.ListRuns,
+		connect.WithSchema(jobServiceMethods.ByName("ListRuns")),
+		connect.WithHandlerOptions(opts...),
+	)
 	jobServiceListJobsHandler := connect.NewUnaryHandlerSimple(
 		JobServiceListJobsProcedure,
 		svc.ListJobs,
@@ -585,6 +615,8 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServicePlanJobHandler.ServeHTTP(w, r)
 		case JobServiceGetJobProcedure:
 			jobServiceGetJobHandler.ServeHTTP(w, r)
+		case JobServiceListRunsProcedure:
+			jobServiceListRunsHandler.ServeHTTP(w, r)
 		case JobServiceListJobsProcedure:
 			jobServiceListJobsHandler.ServeHTTP(w, r)
 		case JobServiceUpdateJobProcedure:
@@ -632,6 +664,10 @@ func (UnimplementedJobServiceHandler) PlanJob(context.Context, *v1.PlanJobReques
 
 func (UnimplementedJobServiceHandler) GetJob(context.Context, *v1.GetJobRequest) (*v1.Job, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.GetJob is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("yunhe.jobs.v1.JobService.ListRuns is not implemented"))
 }
 
 func (UnimplementedJobServiceHandler) ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error) {
