@@ -24,7 +24,9 @@ func TestUnlent(t *testing.T) {
 		t.Helper()
 		w.until("it computes", func() bool { return strings.Contains(w.yunhe("job", "logs", job), "spinning") })
 	}
-	shows := func(what string) bool { return regexp.MustCompile(what).MatchString(w.yunhe("job", "show", job, "-o", "json")) }
+	shows := func(what string) bool {
+		return regexp.MustCompile(what).MatchString(w.yunhe("job", "show", job, "-o", "json"))
+	}
 	computes()
 	must(t, first.Process.Kill())
 	w.until("its run has failed and it waits", func() bool { return shows(`"state": *"STATE_QUEUED"`) })
