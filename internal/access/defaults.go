@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/tags/expr"
@@ -126,7 +127,7 @@ type Class struct {
 }
 
 // classes fix how compute of each class is connected.
-var classes = func() []Class {
+var classes = sync.OnceValue(func() []Class {
 	list := []Class{
 		{ID: "edge", Title: "Edge compute", TitleZH: "边缘算力", Condition: `source_type == "edge_cloud" || ("tier" in labels && labels["tier"] == "edge")`,
 			Plugins: []string{"gateway"}, Protocols: []string{"nats"}},
@@ -144,7 +145,7 @@ var classes = func() []Class {
 		list[i].condition = e
 	}
 	return list
-}()
+})
 
 // classify returns the class of a center, "" if it does not meet the conditions.
 func classify(status Status, facts expr.Facts) string {
@@ -156,9 +157,10 @@ func classify(status Status, facts expr.Facts) string {
 
 // classOf returns the class that the facts of a center make it be of, or nil.
 func classOf(facts expr.Facts) *Class {
-	for i := range classes {
-		if ok, _ := classes[i].condition.Holds(facts); ok { // what cannot be said does not fit
-			return &classes[i]
+	list := classes()
+	for i := range list {
+		if ok, _ := list[i].condition.Holds(facts); ok { // what cannot be said does not fit
+			return &list[i]
 		}
 	}
 	return nil

@@ -364,7 +364,7 @@ func (s *Service) Classes(ctx context.Context) ([]Class, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := slices.Clone(classes)
+	out := slices.Clone(classes())
 	for _, k := range v.snap.Centers {
 		id := classify(known(inventory.CenterID(k.ID)), v.facts(k))
 		if i := slices.IndexFunc(out, func(c Class) bool { return c.ID == id }); i >= 0 {

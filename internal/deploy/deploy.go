@@ -20,6 +20,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"text/template"
 
 	"yunhe.dev/yunhe/internal/core"
@@ -256,11 +257,13 @@ func systemd(groups []Group, o *Options) ([]File, error) {
 //go:embed templates/*
 var templates embed.FS
 
-var texts = template.Must(template.New("").Funcs(template.FuncMap{"join": strings.Join}).ParseFS(templates, "templates/*"))
+var texts = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{"join": strings.Join}).ParseFS(templates, "templates/*"))
+})
 
 func render(name string, data any) (string, error) {
 	var b bytes.Buffer
-	if err := texts.ExecuteTemplate(&b, name, data); err != nil {
+	if err := texts().ExecuteTemplate(&b, name, data); err != nil {
 		return "", fmt.Errorf("write %s: %w", name, err)
 	}
 	return b.String(), nil

@@ -5,6 +5,6 @@ import "yunhe.dev/yunhe/internal/core"
 // CheckAttributes checks attributes against the schema of a type.
 func CheckAttributes(typ string, attributes map[string]any) error {
 	var c core.Check
-	types[typ].check(&c, "attributes", attributes)
+	typeOf(typ).check(&c, "attributes", attributes)
 	return c.Err()
 }

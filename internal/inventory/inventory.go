@@ -214,12 +214,12 @@ func (r *Resource) check(c *core.Check, path string) {
 	c.Range(path+"state", int64(r.State), int64(AnyState), int64(Retired))
 	c.Range(path+"version", r.Version, 0, 1<<53)
 	checkLabels(c, path, r.Labels)
-	t := types[r.Type]
+	t := typeOf(r.Type)
 	switch {
 	case r.Type == "":
-		c.Add(path+"type", "is required; the types are %s", strings.Join(writable, ", "))
+		c.Add(path+"type", "is required; the types are %s", strings.Join(types().writable, ", "))
 	case t == nil || t.ReadOnly:
-		c.Add(path+"type", "must be one of %s, got %q", strings.Join(writable, ", "), clip(r.Type))
+		c.Add(path+"type", "must be one of %s, got %q", strings.Join(types().writable, ", "), clip(r.Type))
 	default:
 		for _, field := range t.Requires {
 			if r.member(field) == "" {
@@ -260,8 +260,8 @@ var labelFilter = regexp.MustCompile(`^[^=]+(=.*)?$`)
 
 func (f Filter) check() error {
 	var c core.Check
-	if f.Type != "" && types[f.Type] == nil {
-		c.Add("type", "must be one of %s, got %q", strings.Join(typeNames, ", "), clip(f.Type))
+	if f.Type != "" && typeOf(f.Type) == nil {
+		c.Add("type", "must be one of %s, got %q", strings.Join(types().names, ", "), clip(f.Type))
 	}
 	if f.ParentID != "" {
 		checkRef(&c, "parent_id", f.ParentID)

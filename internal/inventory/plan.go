@@ -287,8 +287,8 @@ func (p *plan) place(ctx context.Context, i int, r *Resource, old *record) error
 		_, _, view := viewed(r.ParentID)
 		p.results[i].ParentMissing = !view && len(p.results[i].Violations) == 1
 		return nil
-	case r.ParentID != "" && moved && !slices.Contains(types[r.Type].Parents, parent.kind):
-		p.refuse(i, "parent_id", "must be a %s for type %s, got %s of type %s", strings.Join(types[r.Type].Parents, ", "), r.Type, r.ParentID, parent.kind)
+	case r.ParentID != "" && moved && !slices.Contains(typeOf(r.Type).Parents, parent.kind):
+		p.refuse(i, "parent_id", "must be a %s for type %s, got %s of type %s", strings.Join(typeOf(r.Type).Parents, ", "), r.Type, r.ParentID, parent.kind)
 		return nil
 	case parent.tenant != "" && r.TenantID == "":
 		r.TenantID = parent.tenant
@@ -494,8 +494,8 @@ func (s *Service) moveCenter(ctx context.Context, tx *db.Tx, w world, centerID, 
 	switch {
 	case !parent.found:
 		c.Add("parent_id", "there is no resource %s", parentID)
-	case parentID != "" && !slices.Contains(types[typeCenter].Parents, parent.kind):
-		c.Add("parent_id", "must be a %s for a center, got %s of type %s", strings.Join(types[typeCenter].Parents, ", "), parentID, parent.kind)
+	case parentID != "" && !slices.Contains(typeOf(typeCenter).Parents, parent.kind):
+		c.Add("parent_id", "must be a %s for a center, got %s of type %s", strings.Join(typeOf(typeCenter).Parents, ", "), parentID, parent.kind)
 	}
 	if err := c.Err(); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -34,11 +35,18 @@ type Type struct {
 //go:embed types/*.json
 var typeFiles embed.FS
 
-// The types as they are embedded; they never change.
-var (
-	allTypes                   = loadTypes()
-	types, typeNames, writable = index(allTypes) // writable: names of those that can be registered
-)
+// typeIndex are the types of resource.
+type typeIndex struct {
+	all             []*Type
+	byName          map[string]*Type
+	names, writable []string // writable: names of those that can be registered
+}
+
+// types returns the types as they are embedded; they never change.
+var types = sync.OnceValue(func() *typeIndex { return index(loadTypes()) })
+
+// typeOf returns a type; nil if there is none.
+func typeOf(name string) *Type { return types().byName[name] }
 
 func loadTypes() []*Type {
 	names, err := fs.Glob(typeFiles, "types/*.json")
@@ -70,24 +78,25 @@ func loadTypes() []*Type {
 // Types returns the types of resource, from the widest to the narrowest. They
 // are the caller's.
 func Types() []Type {
-	out := make([]Type, len(allTypes))
-	for i, t := range allTypes {
+	all := types().all
+	out := make([]Type, len(all))
+	for i, t := range all {
 		out[i] = *t
 		out[i].Parents, out[i].Requires, out[i].Schema = slices.Clone(t.Parents), slices.Clone(t.Requires), slices.Clone(t.Schema)
 	}
 	return out
 }
 
-func index(all []*Type) (byName map[string]*Type, names, writable []string) {
-	byName = map[string]*Type{}
+func index(all []*Type) *typeIndex {
+	x := &typeIndex{all: all, byName: map[string]*Type{}}
 	for _, t := range all {
-		byName[t.Name] = t
-		names = append(names, t.Name)
+		x.byName[t.Name] = t
+		x.names = append(x.names, t.Name)
 		if !t.ReadOnly {
-			writable = append(writable, t.Name)
+			x.writable = append(x.writable, t.Name)
 		}
 	}
-	return byName, names, writable
+	return x
 }
 
 // check reports everything about attributes that the schema does not allow.

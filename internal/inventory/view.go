@@ -88,7 +88,7 @@ func nodeView(n *registry.Node, region string, at place) Resource {
 	var chips []any
 	for _, a := range n.Accelerators {
 		chip := map[string]any{"count": float64(a.Count)}
-		if kind := strings.ToUpper(a.Resource); slices.Contains(types["compute"].schema.Properties["chip_type"].Enum, any(kind)) {
+		if kind := strings.ToUpper(a.Resource); slices.Contains(typeOf("compute").schema.Properties["chip_type"].Enum, any(kind)) {
 			chip["chip_type"] = kind
 		}
 		for name, v := range map[string]string{"vendor": a.Vendor, "chip_model": a.Model} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed"
 	"slices"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -36,10 +37,10 @@ type Indicator struct {
 //go:embed indicators.yaml
 var indicatorData []byte
 
-// The scheme as it is embedded; it never changes.
+// The scheme as it is embedded, and where each indicator is in it; they never change.
 var (
-	scheme = loadIndicators()
-	order  = indexIndicators(scheme)
+	scheme = sync.OnceValue(loadIndicators)
+	order  = sync.OnceValue(func() map[string]int { return indexIndicators(scheme()) })
 )
 
 // loadIndicators panics on data that fail: the tests read them.
@@ -62,4 +63,4 @@ func indexIndicators(list []Indicator) map[string]int {
 }
 
 // Indicators returns the scheme, in the order it is shown. It is the caller's.
-func Indicators() []Indicator { return slices.Clone(scheme) }
+func Indicators() []Indicator { return slices.Clone(scheme()) }

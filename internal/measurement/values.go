@@ -124,7 +124,7 @@ func (s *Service) Picture(ctx context.Context, centerID string, nodes bool) (Pic
 	}
 	p.benchmark(last)
 	slices.SortStableFunc(p.Values, func(a, b Value) int {
-		return cmp.Or(cmp.Compare(order[a.Indicator], order[b.Indicator]), strings.Compare(a.Node, b.Node), strings.Compare(a.Part, b.Part), cmp.Compare(a.Origin, b.Origin))
+		return cmp.Or(cmp.Compare(order()[a.Indicator], order()[b.Indicator]), strings.Compare(a.Node, b.Node), strings.Compare(a.Part, b.Part), cmp.Compare(a.Origin, b.Origin))
 	})
 	return p.Picture, nil
 }
@@ -317,7 +317,7 @@ func (s *Service) nodeFigures(ctx context.Context, p *picture, list []registry.N
 			p.CenterID, list[0].Name, list[len(list)-1].Name)
 		for _, r := range runs {
 			for _, f := range r.Result.Report.Figures {
-				if _, known := order[f.Indicator]; known {
+				if _, known := order()[f.Indicator]; known {
 					p.number(f.Indicator, r.ScheduleNode, "", f.Number, r.EndedAt, Measured)
 				}
 			}
@@ -386,7 +386,7 @@ func (p *picture) benchmark(last map[Scope]Run) {
 				d := rep.Devices[f.Device]
 				part = strconv.Itoa(f.Device) + " " + d.Name + " (" + d.API + ")"
 			}
-			if _, known := order[f.Indicator]; known {
+			if _, known := order()[f.Indicator]; known {
 				p.number(f.Indicator, "", part, f.Number, r.EndedAt, Measured)
 			}
 		}
@@ -401,7 +401,7 @@ func (p *picture) benchmark(last map[Scope]Run) {
 	p.Shares = r.Result.Shares
 	domains := map[string][]score.Share{}
 	for _, share := range r.Result.Shares {
-		d := scheme[order[share.Indicator]].Domain
+		d := scheme()[order()[share.Indicator]].Domain
 		domains[d] = append(domains[d], share)
 	}
 	for domain, indicator := range map[string]string{"compute": "service.computing", "storage": "service.storage", "network": "service.network"} {
@@ -449,7 +449,7 @@ func (s *Service) Compare(ctx context.Context, ids []string) ([]Compared, error)
 			if v.Text != "" {
 				continue
 			}
-			if scheme[order[v.Indicator]].Domain != "compute" && v.Part != "" {
+			if scheme()[order()[v.Indicator]].Domain != "compute" && v.Part != "" {
 				v.Part = "" // names of one center's own: compared by their largest
 			}
 			at := slices.IndexFunc(rows, func(r Compared) bool { return r.Indicator == v.Indicator && r.Part == v.Part })
@@ -463,7 +463,7 @@ func (s *Service) Compare(ctx context.Context, ids []string) ([]Compared, error)
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b Compared) int {
-		return cmp.Or(cmp.Compare(order[a.Indicator], order[b.Indicator]), strings.Compare(a.Part, b.Part))
+		return cmp.Or(cmp.Compare(order()[a.Indicator], order()[b.Indicator]), strings.Compare(a.Part, b.Part))
 	})
 	return rows, nil
 }
