@@ -307,10 +307,40 @@ function DeleteButton({ job }: { job: Job }) {
   );
 }
 
+/** Columns of what is told alike of every run. */
+function useRunColumns() {
+  const { t } = useTranslation();
+  return {
+    started: { title: t("replica.started"), key: "started", width: 116, render: (_, r) => <Moment at={r.startedAt} /> },
+    duration: {
+      title: t("job.duration"),
+      key: "duration",
+      width: 80,
+      align: "right",
+      render: (_, r) => <Elapsed from={r.startedAt} to={r.endedAt} ended={hasEnded(r.state)} />,
+    },
+    exit: {
+      title: t("replica.exit"),
+      key: "exit",
+      width: 64,
+      align: "right",
+      render: (_, r) => <span className="yh-num">{hasEnded(r.state) && r.startedAt ? r.exitCode : NONE}</span>,
+    },
+    cost: {
+      title: t("job.cost"),
+      key: "cost",
+      width: 110,
+      align: "right",
+      render: (_, r) => <Micros micros={r.costMicros} />,
+    },
+  } satisfies Record<string, TableColumnsType<Replica>[number]>;
+}
+
 function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }) {
   const { t } = useTranslation();
   const reason = useReason();
   const say = useSaid();
+  const of = useRunColumns();
   const columns: TableColumnsType<Replica> = [
     {
       title: t("replica.task"),
@@ -349,22 +379,10 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
           NONE
         ),
     },
-    { title: t("replica.started"), key: "started", width: 116, render: (_, r) => <Moment at={r.startedAt} /> },
+    of.started,
     { title: t("replica.ended"), key: "ended", width: 116, render: (_, r) => <Moment at={r.endedAt} /> },
-    {
-      title: t("job.duration"),
-      key: "duration",
-      width: 80,
-      align: "right",
-      render: (_, r) => <Elapsed from={r.startedAt} to={r.endedAt} ended={hasEnded(r.state)} />,
-    },
-    {
-      title: t("replica.exit"),
-      key: "exit",
-      width: 64,
-      align: "right",
-      render: (_, r) => <span className="yh-num">{hasEnded(r.state) && r.startedAt ? r.exitCode : NONE}</span>,
-    },
+    of.duration,
+    of.exit,
     {
       title: t("replica.cpuTime"),
       key: "cpu",
@@ -383,13 +401,7 @@ function Replicas({ job, onLog }: { job: Job; onLog: (replica: string) => void }
         <span className="yh-num">{r.memoryPeakBytes > 0n ? formatBytes(r.memoryPeakBytes) : NONE}</span>
       ),
     },
-    {
-      title: t("job.cost"),
-      key: "cost",
-      width: 110,
-      align: "right",
-      render: (_, r) => <Micros micros={r.costMicros} />,
-    },
+    of.cost,
     {
       title: "",
       key: "log",
@@ -425,15 +437,10 @@ function EarlierRuns({ jobId, replica, onLog }: { jobId: string; replica: Replic
   const reason = useReason();
   const say = useSaid();
   const runs = useRuns(jobId, replica);
+  const of = useRunColumns();
   const columns: TableColumnsType<Replica> = [
     { title: t("replica.runs"), key: "run", width: 90, render: (_, r) => t("replica.run", { attempt: r.attempt }) },
-    {
-      title: t("replica.exit"),
-      key: "exit",
-      width: 64,
-      align: "right",
-      render: (_, r) => <span className="yh-num">{r.startedAt ? r.exitCode : NONE}</span>,
-    },
+    of.exit,
     {
       title: t("replica.why"),
       key: "why",
@@ -450,21 +457,9 @@ function EarlierRuns({ jobId, replica, onLog }: { jobId: string; replica: Replic
       width: 130,
       render: (_, r) => r.centerName || r.aiCenterId,
     },
-    { title: t("replica.started"), key: "started", width: 116, render: (_, r) => <Moment at={r.startedAt} /> },
-    {
-      title: t("job.duration"),
-      key: "duration",
-      width: 80,
-      align: "right",
-      render: (_, r) => <Elapsed from={r.startedAt} to={r.endedAt} ended={hasEnded(r.state)} />,
-    },
-    {
-      title: t("job.cost"),
-      key: "cost",
-      width: 110,
-      align: "right",
-      render: (_, r) => <Micros micros={r.costMicros} />,
-    },
+    of.started,
+    of.duration,
+    of.cost,
     {
       title: "",
       key: "log",
