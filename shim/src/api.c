@@ -188,7 +188,7 @@ void yp_destroy(object *o) {
     if (o->kind == CONTEXT) context = o; /* the last, as it points to nothing */
     if (o->kind == QUEUE) device = o->u.queue.device;
     if (o->kind == PROGRAM) free(o->u.program.text);
-    if (o->kind == KERNEL) free(o->u.kernel.classes), free(o->u.kernel.samplers);
+    if (o->kind == KERNEL) free(o->u.kernel.classes), free(o->u.kernel.proven), free(o->u.kernel.samplers);
     object **at = place(o);
     while (*at != o) at = &(*at)->next;
     *at = o->next;

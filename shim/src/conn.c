@@ -62,7 +62,7 @@ struct yp_node {
   const uint8_t *tail;
   size_t tail_size;
   uint32_t calls;
-  uint64_t known[KNOWN];
+  uint64_t known[KNOWN], era; /* counts the processes that this one is a child of: what is known there is not here */
 
   uint8_t in[1 << 16];
   size_t in_at, in_end;
@@ -328,7 +328,7 @@ static void in_child(void) {
     c->out = NULL; /* which another thread may have been about to have grow */
     c->used = c->room = c->tail_size = c->messages = c->in_at = c->in_end = 0;
     c->waiters = NULL, c->landings = NULL;
-    memset(c->known, 0, sizeof c->known);
+    memset(c->known, 0, sizeof c->known), c->era++;
     init(c);
   }
 }
@@ -729,18 +729,21 @@ static uint64_t hash(const uint8_t *p, size_t n) {
   return h | 1;
 }
 
-cl_int yp_end(void) {
+cl_int yp_end_by(uint64_t *kept) {
   yp_node *c = now;
-  uint64_t h = hash(c->out + c->start + 8, 8) * 31 ^ hash(c->out + c->start + HEADER, (c->proof ? c->proof : c->used) - c->start - HEADER);
-  bool post = __atomic_load_n(&c->known[h % KNOWN], __ATOMIC_RELAXED) == h && !c->dead;
+  uint64_t h = (hash(c->out + c->start + 8, 8) * 31 ^ hash(c->out + c->start + HEADER, (c->proof ? c->proof : c->used) - c->start - HEADER)) + c->era;
+  if (!kept) kept = &c->known[h % KNOWN];
+  bool post = __atomic_load_n(kept, __ATOMIC_RELAXED) == h && !c->dead;
   if (post) {
     yp_post(false);
     return CL_SUCCESS;
   }
   cl_int status = yp_sync(NULL);
-  if (status == CL_SUCCESS) __atomic_store_n(&c->known[h % KNOWN], h, __ATOMIC_RELAXED);
+  if (status == CL_SUCCESS) __atomic_store_n(kept, h, __ATOMIC_RELAXED);
   return status;
 }
+
+cl_int yp_end(void) { return yp_end_by(NULL); }
 
 void yp_land_later(yp_node *c, const landing *l) {
   landing *keep = malloc(sizeof *keep);

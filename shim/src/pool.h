@@ -104,6 +104,7 @@ struct object {
     struct {
       cl_uint args;
       char *classes; /* one letter for each argument, as the worker found it */
+      uint64_t *proven; /* by argument, as what it was last set that went well: see yp_end_by */
       object **samplers; /* that arguments are, or NULL: there was none yet */
     } kernel;
     struct {
@@ -187,6 +188,8 @@ cl_int yp_sync_in_order(answer *a, pthread_mutex_t *order); /* which it gives ba
 void yp_post(bool flush);
 void yp_flush(yp_node *c); /* sends what was posted */
 cl_int yp_end(void); /* posts what is known to be right, and sends what is not */
+static inline uint64_t *yp_proven(const object *kernel, cl_uint index) { return kernel->u.kernel.proven ? &kernel->u.kernel.proven[index] : NULL; }
+cl_int yp_end_by(uint64_t *kept); /* as yp_end, where what is known is kept: apart from that of the many calls that are made once. NULL: there */
 void yp_proof(void);       /* what comes after it in the message does not decide whether the call is right */
 void yp_land_later(yp_node *c, const landing *l);
 bool yp_never_land(yp_node *c, uint64_t id); /* nowhere, if it did not come yet */

@@ -277,6 +277,7 @@ static cl_int CL_API_CALL yp_clGetProgramBuildInfo(cl_program h, cl_device_id d,
 static void describe_kernel(object *k, const char *classes, size_t n) {
   k->u.kernel.args = (cl_uint)n;
   k->u.kernel.classes = calloc(1, n + 1);
+  k->u.kernel.proven = calloc(n + 1, sizeof *k->u.kernel.proven);
   if (k->u.kernel.classes) memcpy(k->u.kernel.classes, classes, n);
   else k->u.kernel.args = 0;
 }
@@ -376,7 +377,7 @@ static cl_int CL_API_CALL yp_clSetKernelArg(cl_kernel h, cl_uint index, size_t s
   yp_proof();
   if (how == ARG_HANDLE) yp_word(id);
   else if (how == ARG_VALUE) yp_bytes(value, size);
-  cl_int bad = yp_end();
+  cl_int bad = yp_end_by(yp_proven(k, index));
   if (!bad && (class == 's' || k->u.kernel.samplers)) yp_keep_sampler(k, index, class == 's' ? obj(*(void *const *)value) : NULL);
   return bad;
 }

@@ -380,7 +380,7 @@ static cl_int CL_API_CALL yp_clSetKernelArgSVMPointer(cl_kernel h, cl_uint index
   yp_word(ARG_SVM);
   yp_proof();
   yp_word((uintptr_t)p);
-  return yp_end();
+  return yp_end_by(yp_proven(k, index));
 }
 
 static cl_int CL_API_CALL yp_clSetKernelExecInfo(cl_kernel h, cl_kernel_exec_info what, size_t size, const void *value) {
