@@ -102,7 +102,8 @@ func TestBeside(t *testing.T) {
 		t.Errorf("who comes when the slice has ended: %v: %s", err, out)
 	}
 	w.yunhe("job", "exec", id, "--", "touch", "go")
-	if out, err := command("job", "wait", id).CombinedOutput(); err == nil {
-		t.Errorf("the run's own command computed: %s", out)
-	}
+	w.until("the run's own command has failed, and would be run again", func() bool {
+		return strings.Contains(w.yunhe("job", "runs", id, "-o", "json"), `"pool_lost"`)
+	})
+	w.yunhe("job", "stop", id)
 }
