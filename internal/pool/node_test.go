@@ -564,6 +564,9 @@ func TestMemory(t *testing.T) {
 	if got := output(t, run("fill", "100")); got != "buffers 38 error -4\n" {
 		t.Errorf("what the first held is not back: %q", got)
 	}
+	if got, want := output(t, run("crumbs", "10000")), fmt.Sprintf("buffers %d error -4\n", 38*mib>>12); got != want {
+		t.Errorf("in small pieces it has %q, not %q", got, want)
+	}
 }
 
 // begin starts a program and returns when it has said so.

@@ -22,7 +22,7 @@
 
 enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, FLAG_LATER = 16, FLAG_LANES = 32, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5, OP_ENCRYPT = 6 };
 enum { PATH_STAY, PATH_USE, PATH_RDMA = 3, PATH_RING = 5 };
-enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, MOST_KEPT = 4 << 20, KNOWN = 1 << 12 };
+enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, MOST_KEPT = 4 << 20, KNOWN = 1 << 11, WAYS = 8 };
 
 typedef struct waiter {
   uint32_t call;
@@ -59,10 +59,12 @@ struct yp_node {
 
   uint8_t *out;
   size_t used, room, start, proof, messages;
+  uint64_t like; /* of the message: what stands for what comes after the proof; 0: nothing */
   const uint8_t *tail;
   size_t tail_size;
-  uint32_t calls;
-  uint64_t known[KNOWN], era; /* counts the processes that this one is a child of: what is known there is not here */
+  uint32_t calls, asking; /* those whose answers tell what is promised */
+  size_t promised; /* bytes of buffers that are made without waiting */
+  uint64_t known[KNOWN][WAYS], era; /* counts the processes that this one is a child of: what is known there is not here */
 
   uint8_t in[1 << 16];
   size_t in_at, in_end;
@@ -327,8 +329,8 @@ static void in_child(void) {
     c->tried = false, c->dead = false, c->reading = c->stuck = false;
     c->out = NULL; /* which another thread may have been about to have grow */
     c->used = c->room = c->tail_size = c->messages = c->in_at = c->in_end = 0;
-    c->waiters = NULL, c->landings = NULL;
-    memset(c->known, 0, sizeof c->known), c->era++;
+    c->waiters = NULL, c->landings = NULL, c->asking = 0, c->promised = 0;
+    c->era++;
     init(c);
   }
 }
@@ -592,7 +594,7 @@ bool yp_begin(yp_node *c, int op) {
   c->start = c->used;
   uint64_t h[2] = {0, (uint64_t)op | (uint64_t)(c->threads ? FLAG_THREADS : 0) << 16};
   memcpy(grow(c, HEADER), h, HEADER);
-  c->proof = 0;
+  c->proof = 0, c->like = 0;
   return !c->dead;
 }
 
@@ -729,10 +731,20 @@ static uint64_t hash(const uint8_t *p, size_t n) {
   return h | 1;
 }
 
+void yp_like(const uint64_t *w, size_t n) { now->like = hash((const uint8_t *)w, n * sizeof *w); }
+
+/* known is where it is kept that a call is right, or will be. */
+static uint64_t *known(yp_node *c, uint64_t h) {
+  uint64_t *line = c->known[h % KNOWN];
+  for (int i = 0; i < WAYS; i++)
+    if (__atomic_load_n(line + i, __ATOMIC_RELAXED) == h) return line + i;
+  return line + (h >> 32) % WAYS;
+}
+
 cl_int yp_end_by(uint64_t *kept) {
   yp_node *c = now;
-  uint64_t h = (hash(c->out + c->start + 8, 8) * 31 ^ hash(c->out + c->start + HEADER, (c->proof ? c->proof : c->used) - c->start - HEADER)) + c->era;
-  if (!kept) kept = &c->known[h % KNOWN];
+  uint64_t h = (hash(c->out + c->start + 8, 8) * 31 ^ hash(c->out + c->start + HEADER, (c->proof ? c->proof : c->used) - c->start - HEADER) ^ c->like) + c->era;
+  if (!kept) kept = known(c, h);
   bool post = __atomic_load_n(kept, __ATOMIC_RELAXED) == h && !c->dead;
   if (post) {
     yp_post(false);
@@ -744,6 +756,31 @@ cl_int yp_end_by(uint64_t *kept) {
 }
 
 cl_int yp_end(void) { return yp_end_by(NULL); }
+
+/* yp_end_promised: the worker tells how much it promises with the answer to what was sent. What another thread has sent, and
+ * has no answer yet, may be more than that. */
+cl_int yp_end_promised(size_t bytes, answer *a) {
+  yp_node *c = now;
+  if (bytes <= c->promised && !c->dead) {
+    c->promised -= bytes;
+    yp_post(false);
+    return CL_SUCCESS;
+  }
+  c->promised = 0, c->asking++;
+  cl_int status = yp_sync(a);
+  yp_stay();
+  pthread_mutex_lock(&c->sending);
+  if (!--c->asking && !status) c->promised = a->b;
+  pthread_mutex_unlock(&c->sending);
+  yp_go();
+  return status;
+}
+
+bool yp_end_alone(void) {
+  if (__atomic_load_n(&now->threads, __ATOMIC_RELAXED) || __atomic_load_n(&now->dead, __ATOMIC_RELAXED)) return false;
+  yp_post(false);
+  return true;
+}
 
 void yp_land_later(yp_node *c, const landing *l) {
   landing *keep = malloc(sizeof *keep);

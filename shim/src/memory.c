@@ -21,6 +21,7 @@ static pthread_mutex_t maps = PTHREAD_MUTEX_INITIALIZER;
 void yp_memory_in_child(void) { pthread_mutex_init(&maps, NULL); }
 
 enum { LATER = 256 << 10 }; /* bytes above which waiting for a queue is cheaper than sending them */
+enum { COPIED = 8 << 10 };   /* bytes of a write that is not waited for though it blocks: what it writes is sent before it returns, or kept */
 enum { BUFFER, RECT, IMAGE };
 
 enum { ACCESS = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY, OF_HOST = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS };
@@ -137,7 +138,7 @@ static object *create_buffer(cl_context c, cl_mem_flags flags, size_t size, void
   yp_word(share);
   if (host && !share && !ask) yp_rows(host, size, 1, 1, size, size);
   else yp_word(0);
-  bad = yp_sync(&a);
+  bad = share || ask ? yp_sync(&a) : yp_end_promised(size, &a);
   if (ask) {
     if (a.fd >= 0) close(a.fd);
     if (bad) yp_destroy(o);
@@ -173,6 +174,12 @@ static cl_mem CL_API_CALL yp_clCreateBufferWithProperties(cl_context c, const cl
   return (cl_mem)o;
 }
 
+/* aligned says whether a part of a buffer can begin there, as the device tells. */
+static bool aligned(const object *context, size_t origin) {
+  cl_uint bits = 0;
+  return !yp_dispatch.clGetDeviceInfo((cl_device_id)context->u.context.devices[0], CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof bits, &bits, NULL) && bits / 8 && origin % (bits / 8) == 0;
+}
+
 static cl_mem CL_API_CALL yp_clCreateSubBuffer(cl_mem m, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *err) {
   const cl_buffer_region *r = info;
   if (!is(m, MEM) || obj(m)->u.mem.pixel || obj(m)->parent->kind == MEM) FAIL(CL_INVALID_MEM_OBJECT);
@@ -189,13 +196,16 @@ static cl_mem CL_API_CALL yp_clCreateSubBuffer(cl_mem m, cl_mem_flags flags, cl_
   object *o = yp_new(MEM, of, of->context);
   if (!o) FAIL(CL_OUT_OF_HOST_MEMORY);
   const cl_mem_flags all = yp_flags_of(flags, of->u.mem.flags);
+  const bool sure = aligned(of->context, r->origin);
   yp_begin(o->node, OP_create_sub_buffer);
   yp_word(of->id);
   yp_word(o->id);
   yp_word(all & (ACCESS | OF_HOST));
   yp_word(r->origin);
   yp_word(r->size);
-  cl_int bad = yp_sync(NULL);
+  cl_int bad = CL_SUCCESS;
+  if (sure) yp_post(false);
+  else bad = yp_sync(NULL);
   o->u.mem.flags = all;
   o->u.mem.size = r->size, o->u.mem.origin = r->origin, o->u.mem.type = CL_MEM_OBJECT_BUFFER;
   if (of->u.mem.host) o->u.mem.host = of->u.mem.host + r->origin;
@@ -554,6 +564,12 @@ static cl_int run_transfer(transfer *t) {
   yp_waits(t->n, t->waits);
   yp_word(e ? e->id : 0);
   if (!reads) yp_rows(t->host, row, rows, slices, t->host_row, t->host_slice);
+  if (t->blocking && !reads && bytes <= COPIED && !t->n && !yp_user_events(t->queue->node) && yp_end_alone()) { /* the worker does nothing else until it is written, and it is copied */
+    posted = __atomic_add_fetch(&t->queue->u.queue.posted, 1, __ATOMIC_RELEASE);
+    if (e && yp_ordered(t->queue)) e->u.event.upto = posted;
+    if (e) *t->event = (cl_event)e;
+    return CL_SUCCESS;
+  }
   status = t->blocking ? yp_sync(&a) : yp_send_to(t->queue, e);
   if (t->blocking && !status && !a.a && !t->n && yp_ordered(t->queue)) yp_done(t->queue, posted);
   if (e && status) yp_destroy(e);

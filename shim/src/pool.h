@@ -190,7 +190,10 @@ void yp_flush(yp_node *c); /* sends what was posted */
 cl_int yp_end(void); /* posts what is known to be right, and sends what is not */
 static inline uint64_t *yp_proven(const object *kernel, cl_uint index) { return kernel->u.kernel.proven ? &kernel->u.kernel.proven[index] : NULL; }
 cl_int yp_end_by(uint64_t *kept); /* as yp_end, where what is known is kept: apart from that of the many calls that are made once. NULL: there */
+cl_int yp_end_promised(size_t bytes, answer *a); /* posts what makes no more than the worker has promised, and sends other */
+bool yp_end_alone(void); /* posts what no other thread could overtake, unless the program has some: then the message is not ended */
 void yp_proof(void);       /* what comes after it in the message does not decide whether the call is right */
+void yp_like(const uint64_t *w, size_t n); /* but for what it has in common with others: these n words */
 void yp_land_later(yp_node *c, const landing *l);
 bool yp_never_land(yp_node *c, uint64_t id); /* nowhere, if it did not come yet */
 bool yp_room_for_reads(yp_node *c, size_t n); /* or too much is read already that did not come yet */

@@ -3,6 +3,7 @@
  *
  *   add [ROUNDS]     adds vectors in many ways and prints a checksum
  *   fill MiB         makes buffers of 1 MiB until one fails, and prints how many there were
+ *   crumbs PIECES    the same with 4 KiB
  *   spin SECONDS [ROUNDS [AHEAD]]  keeps the device busy with kernels of so many rounds, of which
  *                    it gives so many before it waits for them, and prints how many it did
  *   late KERNELS     has so many kernels wait for events that it sets when the device has rested,
@@ -466,6 +467,31 @@ static void find(int n) {
 
 static void step(const char *what) { puts(what), getchar(); }
 
+/* many_steps makes a buffer for each step, which is as long as the step's number, and sees that what comes of them is right. */
+static void many_steps(void) {
+  enum { STEPS = 100 };
+  cl_uint x[STEPS] = {0}, want[STEPS] = {0}, add[STEPS];
+  cl_int e;
+  cl_kernel k = kernel("advance");
+  cl_mem all = buffer(sizeof x, x);
+  step("many steps");
+  for (cl_uint i = 1; i <= STEPS; i++) {
+    size_t n = i;
+    cl_buffer_region from = {0, n * sizeof *add};
+    for (cl_uint j = 0; j < i; j++) add[j] = i * j, want[j] = want[j] * 1664525u + 1013904223u + i + add[j & 15];
+    cl_mem m = buffer(sizeof add, NULL), part = clCreateSubBuffer(m, 0, CL_BUFFER_CREATE_TYPE_REGION, &from, &e);
+    must(e, "part");
+    must(clEnqueueWriteBuffer(queue, m, CL_TRUE, 0, from.size, add, 0, NULL, NULL), "write");
+    memset(add, 0, sizeof add); /* it was copied */
+    arg(k, 0, sizeof all, &all), arg(k, 1, sizeof i, &i), arg(k, 2, sizeof part, &part);
+    run(k, n, NULL);
+    must(clReleaseMemObject(part), "release"), must(clReleaseMemObject(m), "release");
+  }
+  must(clEnqueueReadBuffer(queue, all, CL_TRUE, 0, sizeof x, x, 0, NULL, NULL), "read");
+  step(".");
+  must(memcmp(x, want, sizeof x), "steps");
+}
+
 /* trips makes calls, each between two lines. */
 static void trips(void) {
   cl_int e, status = 1;
@@ -495,6 +521,7 @@ static void trips(void) {
   step("event info");
   e = clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
   step("."), must(e == CL_SUCCESS && status == CL_COMPLETE ? e : -1, "status");
+  many_steps();
   cl_program p = clCreateProgramWithSource(context, 1, &source, NULL, &e);
   must(e, "program");
   step("build");
@@ -1467,11 +1494,12 @@ int main(int argc, char **argv) {
     uint64_t h = 0;
     for (int i = 0; i < n; i++) h = h * 31 + add(i % 2 ? 1 << 10 : 1 << 16, i);
     printf("sum %016llx\n", (unsigned long long)h);
-  } else if (!strcmp(what, "fill")) {
+  } else if (!strcmp(what, "fill") || !strcmp(what, "crumbs")) {
     int i = 0;
     cl_int e = CL_SUCCESS;
+    const size_t bytes = *what == 'f' ? 1 << 20 : 4 << 10;
     for (; i < n; i++) {
-      clCreateBuffer(context, CL_MEM_READ_WRITE, 1 << 20, NULL, &e);
+      clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, NULL, &e);
       if (e) break;
     }
     printf("buffers %d error %d\n", i, e);

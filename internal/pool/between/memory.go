@@ -79,6 +79,12 @@ func (m *Memory) Take(n uint64) bool {
 	}
 }
 
+// Add takes n bytes, whatever the limit is.
+func (m *Memory) Add(n uint64) {
+	m.words[pageUsed].Add(n)
+	m.words[pageSlots+m.slot].Add(n)
+}
+
 // Give gives n bytes back.
 func (m *Memory) Give(n uint64) {
 	m.words[pageSlots+m.slot].Add(-n)

@@ -118,7 +118,9 @@ func (s *Session) refuses(m *message) int32 {
 }
 
 // full says whether there is no room for n objects more. The caller has the lock.
-func (s *Session) full(n int) bool { return len(s.objects)+len(s.ghosts)+n > s.bounds.objects }
+func (s *Session) full(n int) bool {
+	return len(s.objects)+len(s.ghosts)+len(s.refused)+n > s.bounds.objects
+}
 
 // counts adds n bytes to what is kept for an object, if they may be; fewer always may.
 // The caller has the lock.

@@ -375,3 +375,125 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+// TestPromised: buffers within what a program was promised are made without its waiting for them, also when another
+// program of its task has the memory meanwhile, by no more than that; one that cannot be made says so in what names it,
+// and a kernel does not run with what it had before. No number stands for two.
+func TestPromised(t *testing.T) {
+	t.Parallel()
+	const kib, most = 1 << 10, 4 << 20 // and 64 KiB at a time
+	out := &heard{}
+	s := session(out)
+	d := plays(t, s)
+	s.memory.SetLimit(most)
+	s.card.SetLimit(2 * most)
+	call := uint64(0)
+	asked := func(op wire.Op, w ...uint64) int32 {
+		t.Helper()
+		call++
+		if err := s.do(asks(op, uint32(call), words(w...))); err != nil {
+			t.Fatal(err)
+		}
+		status, _ := out.status(call)
+		return status
+	}
+	posted := func(op wire.Op, w ...uint64) error {
+		m := asks(op, 0, words(w...))
+		m.Flags = 0
+		return s.do(m)
+	}
+	made := func(id, bytes uint64) bool {
+		t.Helper()
+		if err := posted(wire.OpCreateBuffer, 1, id, 1, bytes, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		return s.objects[id] != nil
+	}
+	if bad := asked(wire.OpCreateBuffer, 1, 100, 1, kib, 0, 0); bad != clSuccess || s.promised != mostPromised {
+		t.Fatalf("%d, and %d bytes are promised", bad, s.promised)
+	}
+	other := *s.memory // of another slot, it would be
+	if !other.Take(most - kib) {
+		t.Fatal("the other program has no room")
+	}
+	for i := range uint64(mostPromised/(64*kib) - 1) {
+		if !made(200+i, 64*kib) {
+			t.Errorf("buffer %d of what was promised is not made", i)
+		}
+	}
+	if !made(101, 63*kib) || s.memory.Used() != most+mostPromised-kib {
+		t.Errorf("what was promised is not made, or not counted: %d bytes are used", s.memory.Used())
+	}
+	if bad := asked(wire.OpCreateBuffer, 1, 102, 1, kib, 0, 0); bad != clAllocationFailure {
+		t.Errorf("who waits is not told that there is no more: %d", bad)
+	}
+	if !made(103, kib) || made(104, kib) {
+		t.Error("it has less or more than it was promised")
+	}
+	if bad := asked(wire.OpEnqueueFillBuffer, 2, 104, 0, 0, 0, 0, 0); bad != clAllocationFailure {
+		t.Errorf("a call that names what could not be made fails with %d", bad)
+	}
+	for _, op := range []wire.Op{wire.OpCreateBuffer, wire.OpUserEvent} {
+		if err := posted(op, 1, 104, 1, kib, 0, 0); err == nil {
+			t.Errorf("%s: its number may stand for another", op)
+		}
+	}
+	// Set well, then to what is not there, and well again.
+	run := func() int32 {
+		return asked(wire.OpEnqueueNDRangeKernel, 2, 6, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+	}
+	if asked(wire.OpSetArg, 6, 0, 8, argHandle, 100) != clSuccess || run() != clSuccess {
+		t.Fatal("a kernel does not run")
+	}
+	kept, ran := s.kept, d.called("clEnqueueNDRangeKernel")
+	if err := posted(wire.OpSetArg, 6, 0, 8, argHandle, 104); err != nil || run() != clAllocationFailure || d.called("clEnqueueNDRangeKernel") != ran {
+		t.Errorf("a kernel runs with what was there before: %v", err)
+	}
+	if bad := asked(wire.OpCloneKernel, 6, 106); bad != clSuccess || len(s.objects[106].unset) != 1 {
+		t.Errorf("its clone may run: %d", bad)
+	}
+	if asked(wire.OpSetArg, 6, 0, 8, argHandle, 100) != clSuccess || run() != clSuccess || s.kept != kept {
+		t.Errorf("it does not run again, or %d bytes are kept and not %d", s.kept, kept)
+	}
+	if err := posted(wire.OpRelease, 104); err != nil || len(s.refused) != 0 {
+		t.Errorf("what could not be made stays: %v, %v", err, s.refused)
+	}
+	if err := posted(wire.OpCreateSubBuffer, 104, 105, 0, 0, 16); err != nil || s.objects[105] != nil || s.refused[105] != clInvalidMem {
+		t.Errorf("of a part of nothing it says %v, %v", err, s.refused)
+	}
+}
+
+// TestAhead: what a program writes without waiting is before what comes in a queue that it makes then. Where there are
+// several queues already, or one keeps no order, the worker waits for it.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	writes := func(s *Session) {
+		t.Helper()
+		m := asks(wire.OpWrite, 0, wire.AppendBytes(words(2, 3, 0, 1, 0, 0, 0, 16, 1, 1, 0, 0, 16, 0, 0, 0), make([]byte, 16)))
+		m.Flags = 0
+		if err := s.do(m); err != nil || s.objects[2].status != clSuccess {
+			t.Fatalf("%v, %d", err, s.objects[2].status)
+		}
+	}
+	for _, c := range []struct {
+		queues int
+		loose  bool
+		ahead  bool
+	}{{1, false, true}, {2, false, false}, {1, true, false}} {
+		s := session(&heard{})
+		d := plays(t, s)
+		d.done = true
+		for range c.queues {
+			s.queues = append(s.queues, s.objects[2])
+		}
+		s.objects[2].loose = c.loose
+		writes(s)
+		if s.ahead != c.ahead || len(s.writes) > 0 != c.ahead {
+			t.Errorf("%+v: %v, %d writes are on their way", c, s.ahead, len(s.writes))
+		}
+		waits := d.called("clWaitForEvents")
+		if err := s.do(asks(wire.OpCreateQueue, 1, words(1, 90, 0))); err != nil || s.ahead || d.called("clWaitForEvents") > waits != c.ahead {
+			t.Errorf("%+v: another queue waits %d times: %v", c, d.called("clWaitForEvents")-waits, err)
+		}
+	}
+}

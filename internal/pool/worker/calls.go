@@ -117,6 +117,9 @@ func (s *Session) giveByParams(m *message, c *wire.Call, b *wire.Body) (int32, e
 		if o.kind == event && o.ptr == 0 {
 			bad = clInvalidOperation
 		}
+		for _, e := range o.unset {
+			bad = e
+		}
 		if s.users > 0 {
 			m.names = append(m.names, o)
 		}
@@ -357,7 +360,8 @@ func (s *Session) release(b *wire.Body) error {
 	if b.Err() {
 		return errEnd
 	}
-	if o == nil { // a child of the program has what its parent made
+	if o == nil { // a child of the program has what its parent made, or it could not be made
+		delete(s.refused, id)
 		return nil
 	}
 	if o.kind == event && o.user { // it was not set: who waits for it waits in vain
@@ -411,14 +415,17 @@ func (s *Session) bury() {
 func (s *Session) setArg(m *message, b *wire.Body) error {
 	var w [4]uint64
 	b.Words(w[:])
+	bad := int32(clSuccess)
 	if w[3] == argHandle {
-		if bad := s.resident(0, false); bad != clSuccess {
-			return s.answer(m, bad, 0, 0, nil)
+		if bad = s.resident(0, false); bad == clSuccess {
+			defer s.hold.RUnlock()
 		}
-		defer s.hold.RUnlock()
 	}
 	s.mu.Lock()
-	k, bad := s.get(w[0], kernel)
+	k, e := s.get(w[0], kernel)
+	if e != clSuccess {
+		bad = e
+	}
 	var value uintptr
 	switch w[3] {
 	case argValue:
@@ -430,8 +437,11 @@ func (s *Session) setArg(m *message, b *wire.Body) error {
 		value = atBytes(p)
 	case argHandle:
 		slot := m.args.take(1)
-		o := s.objects[b.Word()]
-		if w[2] != 8 || o == nil || o.kind != mem && o.kind != sampler {
+		id := b.Word()
+		o := s.objects[id]
+		if refused, ok := s.refused[id]; ok {
+			bad = refused
+		} else if w[2] != 8 || o == nil || o.kind != mem && o.kind != sampler {
 			bad = clInvalidMem
 		} else {
 			slot[0] = uint64(o.ptr)
@@ -472,10 +482,29 @@ func (s *Session) setArg(m *message, b *wire.Body) error {
 			}
 			k.args[w[1]] = append(was, m.body...)
 			s.counts(k, more)
+			delete(k.unset, w[1])
 		}
+	}
+	if bad != clSuccess && k != nil && m.Flags&wire.FlagAnswer == 0 {
+		s.unsets(k, w[1], bad)
 	}
 	s.mu.Unlock()
 	return s.answer(m, bad, 0, 0, nil)
+}
+
+// unsets has a kernel not run with what an argument of it was before it could not be set, which nobody
+// waited for. The caller has the lock.
+func (s *Session) unsets(k *object, arg uint64, bad int32) {
+	was := k.args[arg]
+	if was == nil {
+		return
+	}
+	if k.unset == nil {
+		k.unset = map[uint64]int32{}
+	}
+	k.unset[arg] = bad
+	delete(k.args, arg)
+	s.counts(k, -len(was)-perArgument)
 }
 
 const (

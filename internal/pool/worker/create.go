@@ -5,6 +5,7 @@ package worker
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -25,6 +26,10 @@ func (s *Session) made(m *message, id uint64, o *object, bad int32, data []byte)
 
 // create makes what needs little: contexts, queues, samplers, user events.
 func (s *Session) create(m *message, b *wire.Body) error {
+	if m.Op == wire.OpCreateQueue && s.ahead {
+		s.drain()
+		s.ahead = false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := cell()
@@ -484,7 +489,7 @@ func (s *Session) kernels(m *message, b *wire.Body) error {
 		for i, body := range k.args {
 			args[i] = bytes.Clone(body) // which setting it again changes
 		}
-		o := &object{kind: kernel, ptr: ptr, hidden: k.hidden, bare: k.bare, parent: k.parent, args: args, reaches: k.reaches}
+		o := &object{kind: kernel, ptr: ptr, hidden: k.hidden, bare: k.bare, parent: k.parent, args: args, unset: maps.Clone(k.unset), reaches: k.reaches}
 		if ptr != 0 {
 			s.counts(o, k.kept)
 		}

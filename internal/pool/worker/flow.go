@@ -248,7 +248,7 @@ func (s *Session) sendGate(flags uint16, call uint32) error {
 	}
 	defer unix.Close(fd)
 	s.gate.Store(g)
-	return s.sendFD(flags, call, 1, fd)
+	return s.sendFD(flags, call, 1, 0, fd)
 }
 
 // share gives a program that was moved here the gate, or memory that it had mapped before.
@@ -268,7 +268,7 @@ func (s *Session) share(m *message, b *wire.Body) error {
 		file := o.file
 		o.file = nil
 		defer file.Close()
-		return s.sendFD(0, m.Call, 0, int(file.Fd()))
+		return s.sendFD(0, m.Call, 0, 0, int(file.Fd()))
 	}
 	return s.answerLocked(m, clInvalidOperation, 0, 0, nil)
 }

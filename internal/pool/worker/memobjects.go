@@ -29,8 +29,32 @@ func (o *object) unmap() {
 // followed to where it was moved, and has the gate. It has a twin in shim/src/pool.h.
 const sharedFrom = 32 << 10
 
+// mostPromised is how many bytes of buffers a program may make without waiting for them: it is told with the answer
+// to one that it waited for.
+const mostPromised = 1 << 20
+
+// promises is how many bytes of buffers the program may make from here on without waiting. They are not taken for
+// it: if another program of the task has them meanwhile, the two have that much more than the task may hold.
+func (s *Session) promises() uint64 {
+	limit := s.memory.Limit()
+	n := min(limit-min(s.memory.Used(), limit), mostPromised)
+	s.promised = n
+	return n
+}
+
+// keepsPromise takes what a program makes of what it was promised.
+func (s *Session) keepsPromise(n uint64) bool {
+	if n > s.promised {
+		return s.memory.Take(n)
+	}
+	s.promised -= n
+	s.memory.Add(n)
+	return true
+}
+
 // createBuffer makes a buffer, if the task may hold as much. A shared one is a
-// file in memory that the client maps too, and the device uses as its own.
+// file in memory that the client maps too, and the device uses as its own. Small
+// ones programs do not wait for, within what they are promised.
 func (s *Session) createBuffer(m *message, b *wire.Body) error {
 	var w [5]uint64 // context, number, flags, size, shared
 	b.Words(w[:])
@@ -39,10 +63,14 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 		return errEnd
 	}
 	if w[3] > s.lib.number("clGetDeviceInfo", s.device, clDeviceMaxAllocation) {
-		return s.answer(m, clInvalidBufferSize, 0, 0, nil)
+		return s.refuseBuffer(m, w[1], clInvalidBufferSize)
 	}
-	if bad := s.take(w[3]); bad != clSuccess {
-		return s.answer(m, bad, 0, 0, nil)
+	take := s.memory.Take
+	if m.Flags&wire.FlagAnswer == 0 {
+		take = s.keepsPromise
+	}
+	if bad := s.take(w[3], take); bad != clSuccess {
+		return s.refuseBuffer(m, w[1], bad)
 	}
 	defer s.hold.RUnlock()
 	s.mu.Lock()
@@ -50,7 +78,7 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 	c, bad := s.get(w[0], context)
 	if bad != clSuccess {
 		s.give(w[3])
-		return s.answerLocked(m, bad, 0, 0, nil)
+		return s.refuseLocked(m, w[1], bad)
 	}
 	o := &object{kind: mem, bytes: w[3], size: w[3], parent: c, op: m.Op, made: words(w[0], w[1], w[2], w[3], 0, 0)}
 	flags := w[2]
@@ -62,30 +90,55 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 			flags, host = flags&^clAllocHostPtr|clUseHostPtr, shared
 		} else if w[4] != 0 {
 			s.give(o.bytes)
-			return s.answerLocked(m, clAllocationFailure, 0, 0, nil)
+			return s.refuseLocked(m, w[1], clAllocationFailure)
 		}
 	}
 	if o.ptr, bad = s.newBuffer(c.ptr, flags, w[3], host); o.ptr == 0 {
 		o.unmap()
 		s.give(o.bytes)
-		return s.answerLocked(m, bad, 0, 0, nil)
+		return s.refuseLocked(m, w[1], bad)
 	}
 	if err := s.keep(w[1], o); err != nil {
 		return err
 	}
-	return s.answerMapped(m, o, 0)
+	if m.Flags&wire.FlagAnswer == 0 {
+		return nil
+	}
+	return s.answerMapped(m, o, 0, s.promises())
+}
+
+// refuseBuffer refuses to make a buffer.
+func (s *Session) refuseBuffer(m *message, id uint64, bad int32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refuseLocked(m, id, bad)
+}
+
+// refuseLocked is refuseBuffer for who has the lock. If nobody waits for that, calls that name the buffer say it.
+func (s *Session) refuseLocked(m *message, id uint64, bad int32) error {
+	if m.Flags&wire.FlagAnswer != 0 {
+		return s.answerLocked(m, bad, 0, 0, nil)
+	}
+	if err := s.mayName(id); err != nil {
+		return err
+	}
+	if s.refused == nil {
+		s.refused = map[uint64]int32{}
+	}
+	s.refused[id] = bad
+	return nil
 }
 
 // answerMapped answers with what both map of an object, if there is something and the
 // program is there: else it asks for that when it is. The caller has the lock.
-func (s *Session) answerMapped(m *message, o *object, at uint64) error {
+func (s *Session) answerMapped(m *message, o *object, a, b uint64) error {
 	if o.file == nil || s.gate.Load() == nil {
-		return s.answerLocked(m, clSuccess, at, 0, nil)
+		return s.answerLocked(m, clSuccess, a, b, nil)
 	}
 	file := o.file
 	o.file = nil
 	defer file.Close()
-	return s.sendFD(0, m.Call, at, int(file.Fd()))
+	return s.sendFD(0, m.Call, a, b, int(file.Fd()))
 }
 
 // newBuffer makes a buffer of the device: of memory that it uses as its own, or copies, or of none.
@@ -143,11 +196,11 @@ func unmapShared(mapped []byte) {
 }
 
 // sendFD answers with a descriptor.
-func (s *Session) sendFD(flags uint16, call uint32, a uint64, fd int) error {
+func (s *Session) sendFD(flags uint16, call uint32, a, b uint64, fd int) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	s.sent++
-	wire.PutAnswer(s.head[:], wire.OpAnswer, wire.FlagFD|flags, call, clSuccess, a, 0, 0)
+	wire.PutAnswer(s.head[:], wire.OpAnswer, wire.FlagFD|flags, call, clSuccess, a, b, 0)
 	return s.conn.write(s.head[:], nil, fd)
 }
 
@@ -167,7 +220,7 @@ func (s *Session) createPart(m *message, b *wire.Body) error {
 		return errEnd
 	}
 	if bad := s.resident(0, false); bad != clSuccess {
-		return s.answer(m, bad, 0, 0, nil)
+		return s.refuseBuffer(m, w[1], bad)
 	}
 	defer s.hold.RUnlock()
 	s.mu.Lock()
@@ -182,6 +235,9 @@ func (s *Session) createPart(m *message, b *wire.Body) error {
 		bad = clInvalidBufferSize
 	default:
 		o.ptr, bad = s.bufferAt(contextOf(parent).ptr, w[2], w[4], parent.svm.at+uintptr(w[3]))
+	}
+	if bad != clSuccess {
+		return s.refuseLocked(m, w[1], bad)
 	}
 	return s.made(m, w[1], o, bad, nil)
 }
@@ -225,7 +281,7 @@ func (s *Session) createImage(m *message, b *wire.Body) error {
 	if w[13] != 0 {
 		need = 0 // it is the buffer's
 	}
-	if bad := s.take(need); bad != clSuccess {
+	if bad := s.take(need, s.memory.Take); bad != clSuccess {
 		return s.answer(m, bad, 0, 0, nil)
 	}
 	defer s.hold.RUnlock()
@@ -342,7 +398,8 @@ const (
 func (s *Session) transfer(m *message, b *wire.Body) error {
 	var w [14]uint64 // queue, memory, shape, waited for, origin, region, row pitch, slice pitch, bytes, number
 	b.Words(w[:])
-	room := w[3] != 0 || s.makeRoom(m.Op == wire.OpRead, w[12])
+	posted := m.Flags&wire.FlagAnswer == 0
+	room := w[3] != 0 && !posted || s.makeRoom(m.Op == wire.OpRead, w[12])
 	bad := s.resident(0, false)
 	leave := func() {}
 	if bad == clSuccess {
@@ -355,6 +412,9 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	q, e := s.get(w[0], queue)
 	if bad == clSuccess {
 		bad = e
+	}
+	if posted && w[3] != 0 && m.Op == wire.OpWrite && q != nil && !q.loose && len(s.queues) == 1 { // what comes is behind it anyway
+		w[3], s.ahead = 0, true
 	}
 	o, e := s.get(w[1], mem)
 	if bad == clSuccess {

@@ -184,7 +184,7 @@ func (s *Session) path(m *message, b *wire.Body) error {
 			return s.answer(m, clOutOfResources, 0, 0, nil)
 		}
 		s.setBetter(r)
-		return s.sendFD(0, m.Call, ringSize, r.file)
+		return s.sendFD(0, m.Call, ringSize, 0, r.file)
 	case what == wire.PathRDMA && better == nil && l != nil && hasRDMA(l.at) && !relayed:
 		r, port, err := newRDMA(l)
 		if err != nil {

@@ -94,6 +94,7 @@ type object struct {
 	children  int
 	released  bool              // by the program, while it has children
 	args      map[uint64][]byte // of a kernel, as they were last set
+	unset     map[uint64]int32  // and those that could not be set, when nobody waited for that
 	reaches   []uint64          // addresses that a kernel reaches beside its arguments
 	extent    [3]uint64         // of an image
 	code      *code             // of a program
@@ -127,20 +128,22 @@ type read struct {
 
 // Session is one program's connection.
 type Session struct {
-	lib    *library
-	device uintptr
-	memory *between.Memory // the task's
-	card   *between.Memory // what is on the device, of all tasks
-	turn   *Turn
-	token  []byte        // of the task
-	in     *bufio.Reader // the reader's, of whom there is one at a time
-	limit  uint64        // bytes of a message
-	bounds bounds
-	shares bool // buffers may be memory that the client maps
-	flow   flow
-	gate   atomic.Pointer[gate]     // of shared buffers; nil without, as before the program asks for it where it was moved to
-	taken  atomic.Uint64            // messages
-	back   atomic.Pointer[attached] // the connection of a client that has connected by itself, from a message on
+	lib      *library
+	device   uintptr
+	memory   *between.Memory // the task's
+	card     *between.Memory // what is on the device, of all tasks
+	turn     *Turn
+	token    []byte        // of the task
+	in       *bufio.Reader // the reader's, of whom there is one at a time
+	ahead    bool          // the reader's: what comes in another queue may have to wait for writes that were not waited for
+	promised uint64        // bytes, the reader's, too: see promises
+	limit    uint64        // bytes of a message
+	bounds   bounds
+	shares   bool // buffers may be memory that the client maps
+	flow     flow
+	gate     atomic.Pointer[gate]     // of shared buffers; nil without, as before the program asks for it where it was moved to
+	taken    atomic.Uint64            // messages
+	back     atomic.Pointer[attached] // the connection of a client that has connected by itself, from a message on
 
 	argsTold func() bool // see tellsArgs, which is done once
 	places   func() bool // see placesSVM, which is done once
@@ -169,6 +172,7 @@ type Session struct {
 	following             bool       // the client has connected by itself
 	objects               map[uint64]*object
 	ghosts                map[uint64]*object // released, but others are made of them
+	refused               map[uint64]int32   // what could not be made, and why, when nobody waited for that
 	order                 uint64
 	reads                 []read
 	writes                []read      // whose data must stay until they are done
@@ -547,18 +551,30 @@ func (s *Session) drainNow() {
 func (s *Session) get(id uint64, k kind) (*object, int32) {
 	o := s.objects[id]
 	if o == nil || o.kind != k {
+		if bad, ok := s.refused[id]; ok {
+			return nil, bad
+		}
 		return nil, invalid[k]
 	}
 	return o, clSuccess
 }
 
-// keep remembers a new object. A number that is in use is an error of the client.
-func (s *Session) keep(id uint64, o *object) error {
-	if id == 0 || s.objects[id] != nil || s.ghosts[id] != nil {
+// mayName says whether a number can be that of a new object. One that is in use is an
+// error of the client. The caller has the lock.
+func (s *Session) mayName(id uint64) error {
+	if _, refused := s.refused[id]; id == 0 || s.objects[id] != nil || s.ghosts[id] != nil || refused {
 		return fmt.Errorf("the number %d is in use or is none", id)
 	}
 	if s.full(1) {
 		return errFull
+	}
+	return nil
+}
+
+// keep remembers a new object.
+func (s *Session) keep(id uint64, o *object) error {
+	if err := s.mayName(id); err != nil {
+		return err
 	}
 	s.order++
 	o.id, o.order = id, s.order

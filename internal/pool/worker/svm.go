@@ -97,7 +97,7 @@ func (s *Session) createSVM(m *message, b *wire.Body) error {
 	}
 	unit := max(w[4], uint64(os.Getpagesize()))
 	bytes := (w[3] + unit - 1) &^ (unit - 1)
-	if bad := s.take(bytes); bad != clSuccess {
+	if bad := s.take(bytes, s.memory.Take); bad != clSuccess {
 		return s.answer(m, bad, 0, 0, nil)
 	}
 	defer s.hold.RUnlock()
@@ -144,7 +144,7 @@ func (s *Session) createSVM(m *message, b *wire.Body) error {
 	}
 	at, _ := s.regionAt(uint64(r.at))
 	s.regions = slices.Insert(s.regions, at, o)
-	return s.answerMapped(m, o, uint64(r.at))
+	return s.answerMapped(m, o, uint64(r.at), 0)
 }
 
 // bufferAt makes a buffer of memory that is the device's own.
