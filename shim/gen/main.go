@@ -37,6 +37,9 @@ var types = map[string][]string{
 }
 
 // commands are what an event of a call says that it is.
+// sound are functions of the client that say of calls whether they are right, which these are then if one of their queue was.
+var sound = map[string]string{"clEnqueueCopyBuffer": "yp_sound_copy", "clEnqueueFillBuffer": "yp_sound_fill"}
+
 var commands = map[string]string{
 	"clEnqueueTask": "TASK", "clEnqueueCopyBuffer": "COPY_BUFFER", "clEnqueueCopyBufferRect": "COPY_BUFFER_RECT", "clEnqueueFillBuffer": "FILL_BUFFER", "clEnqueueFillImage": "FILL_IMAGE",
 	"clEnqueueCopyImage": "COPY_IMAGE", "clEnqueueCopyImageToBuffer": "COPY_IMAGE_TO_BUFFER", "clEnqueueCopyBufferToImage": "COPY_BUFFER_TO_IMAGE", "clEnqueueMigrateMemObjects": "MIGRATE_MEM_OBJECTS",
@@ -141,7 +144,7 @@ func stubs(rows []row) string {
 // stub is the client's function: it checks its handles, writes the message,
 // and ends it.
 func stub(r row) string {
-	var params, checks, message []string
+	var params, checks, message, given []string
 	var waits, out, queue, owner, image string
 	n := 0
 	name := func() string { n++; return "a" + strconv.Itoa(n-1) }
@@ -157,6 +160,7 @@ func stub(r row) string {
 			}
 			if p == "mem" {
 				image = a
+				given = append(given, "obj("+a+")")
 			}
 			message = append(message, "yp_word(obj("+a+")->id);")
 			continue
@@ -166,6 +170,12 @@ func stub(r row) string {
 			a := name()
 			names = append(names, a)
 			params = append(params, strings.TrimSuffix(t+" ", "* ")+strings.Repeat("*", strings.Count(t, "*"))+a)
+		}
+		switch p {
+		case "size":
+			given = append(given, names[0])
+		case "pattern":
+			given = append(given, names[1])
 		}
 		switch p {
 		case "u32", "i32", "flags", "size":
@@ -200,10 +210,15 @@ func stub(r row) string {
 		fmt.Fprintf(&b, "  object *e = %s ? yp_event(obj(%s), CL_COMMAND_%s) : NULL;\n", out, queue, commands[r.name])
 	}
 	fmt.Fprintf(&b, "  yp_begin(obj(a0)->node, %s);\n", opName(r)) // a call's first parameter is a handle
-	for _, m := range message {
+	whole := "  yp_proof();\n"
+	for i, m := range message {
 		b.WriteString("  " + m + "\n")
+		if does := sound[r.name]; does != "" && i == 0 {
+			fmt.Fprintf(&b, "  const bool sound = %s(%s);\n  if (sound) yp_proof();\n", does, strings.Join(given, ", "))
+			whole = "  if (!sound) yp_proof();\n"
+		}
 	}
-	b.WriteString("  yp_proof();\n")
+	b.WriteString(whole)
 	if waits != "" {
 		fmt.Fprintf(&b, "  yp_waits(%s);\n", waits)
 	}

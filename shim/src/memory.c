@@ -49,6 +49,14 @@ static object *whole(object *m) {
   return m;
 }
 
+static bool has(const object *m, size_t at, size_t n) { return n && at <= m->u.mem.size && n <= m->u.mem.size - at; }
+
+bool yp_sound_copy(object *from, object *to, size_t at, size_t into, size_t n) {
+  return !from->u.mem.pixel && !to->u.mem.pixel && has(from, at, n) && has(to, into, n) && whole(from) != whole(to);
+}
+
+bool yp_sound_fill(object *m, size_t pattern, size_t at, size_t n) { return !m->u.mem.pixel && has(m, at, n) && !(pattern & (pattern - 1)) && at % pattern == 0 && n % pattern == 0; }
+
 /* shared_at returns where memory is that both map; NULL: they do not. */
 static uint8_t *shared_at(object *m) {
   const object *w = whole(m);
@@ -551,6 +559,8 @@ static cl_int run_transfer(transfer *t) {
   answer a = {.land = &l};
   yp_begin(t->queue->node, t->op);
   yp_word(t->queue->id);
+  yp_proof(); /* it was looked at here */
+  yp_like((uint64_t[]){(uint64_t)t->shape, t->mem->u.mem.pixel}, 2);
   yp_word(t->mem->id);
   yp_word((uint64_t)t->shape);
   yp_word(t->blocking);
@@ -559,7 +569,6 @@ static cl_int run_transfer(transfer *t) {
   yp_word(t->row_pitch);
   yp_word(t->slice_pitch);
   yp_word(bytes);
-  yp_proof();
   yp_word(l.id);
   yp_waits(t->n, t->waits);
   yp_word(e ? e->id : 0);

@@ -245,6 +245,8 @@ cl_int yp_when_over(cl_event h, void(CL_CALLBACK *call)(cl_event, cl_int, void *
 #define GIVE_TEXT(X) return yp_give(X, strlen(X) + 1, size, value, got)
 cl_uint yp_count(int refs);
 cl_int yp_give(const void *p, size_t n, size_t size, void *value, size_t *got);
+bool yp_sound_copy(object *from, object *to, size_t at, size_t into, size_t n); /* whether a call is right, as far as is known here: see shim/gen */
+bool yp_sound_fill(object *m, size_t pattern, size_t at, size_t n);
 cl_int yp_check_flags(cl_mem_flags flags, const void *host);
 cl_mem_flags yp_flags_of(cl_mem_flags flags, cl_mem_flags buffer);
 
