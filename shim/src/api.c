@@ -33,6 +33,7 @@ object *yp_new(int kind, object *parent, object *context) {
   if (parent) parent->children++;
   o->next = *place(o), *place(o) = o;
   pthread_mutex_unlock(&objects);
+  if (kind == QUEUE) yp_count_queue(o->node, 1);
   return o;
 }
 
@@ -186,7 +187,7 @@ void yp_destroy(object *o) {
     free(o->properties);
     forget_facts(o);
     if (o->kind == CONTEXT) context = o; /* the last, as it points to nothing */
-    if (o->kind == QUEUE) device = o->u.queue.device;
+    if (o->kind == QUEUE) device = o->u.queue.device, yp_count_queue(o->node, -1);
     if (o->kind == PROGRAM) free(o->u.program.text);
     if (o->kind == KERNEL) free(o->u.kernel.classes), free(o->u.kernel.proven), free(o->u.kernel.samplers);
     object **at = place(o);

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, FLAG_LATER = 16, FLAG_LANES = 32, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5, OP_ENCRYPT = 6 };
+enum { HEADER = 16, ANSWER = 40, FLAG_ANSWER = 1, FLAG_THREADS = 2, FLAG_FD = 1, FLAG_RING = 2, FLAG_RDMA = 4, FLAG_MAPS = 8, FLAG_LATER = 16, FLAG_LANES = 32, FLAG_POSTS = 64, OP_ANSWER = 0, OP_DATA = 1, OP_REFUSED = 2, OP_MOVED = 3, OP_END = 4, OP_PRINTED = 5, OP_ENCRYPT = 6 };
 enum { PATH_STAY, PATH_USE, PATH_RDMA = 3, PATH_RING = 5 };
 enum { FLUSH_MESSAGES = 32, FLUSH_BYTES = 16 << 10, COPY_BYTES = 16 << 10, MOST_KEPT = 4 << 20, KNOWN = 1 << 11, WAYS = 8 };
 
@@ -59,6 +59,7 @@ struct yp_node {
 
   uint8_t *out;
   size_t used, room, start, proof, messages;
+  int queues; /* that the program has */
   uint64_t like; /* of the message: what stands for what comes after the proof; 0: nothing */
   const uint8_t *tail;
   size_t tail_size;
@@ -329,7 +330,7 @@ static void in_child(void) {
     c->tried = false, c->dead = false, c->reading = c->stuck = false;
     c->out = NULL; /* which another thread may have been about to have grow */
     c->used = c->room = c->tail_size = c->messages = c->in_at = c->in_end = 0;
-    c->waiters = NULL, c->landings = NULL, c->asking = 0, c->promised = 0;
+    c->waiters = NULL, c->landings = NULL, c->asking = 0, c->promised = 0, c->queues = 0;
     c->era++;
     init(c);
   }
@@ -776,11 +777,17 @@ cl_int yp_end_promised(size_t bytes, answer *a) {
   return status;
 }
 
-bool yp_end_alone(void) {
-  if (__atomic_load_n(&now->threads, __ATOMIC_RELAXED) || __atomic_load_n(&now->dead, __ATOMIC_RELAXED)) return false;
+/* yp_end_ahead: the worker waits for the device, and reads nothing meanwhile, but where the program has no other queue than one that
+ * keeps order: then what it writes is before what comes next anyway. */
+bool yp_end_ahead(const object *queue) {
+  yp_node *c = now;
+  const bool alone = __atomic_load_n(&c->queues, __ATOMIC_RELAXED) == 1 && yp_ordered(queue);
+  if ((__atomic_load_n(&c->threads, __ATOMIC_RELAXED) && !alone) || __atomic_load_n(&c->dead, __ATOMIC_RELAXED) || !(__atomic_load_n(&c->flags, __ATOMIC_RELAXED) & FLAG_POSTS)) return false;
   yp_post(false);
   return true;
 }
+
+void yp_count_queue(yp_node *c, int more) { __atomic_add_fetch(&c->queues, more, __ATOMIC_RELAXED); }
 
 void yp_land_later(yp_node *c, const landing *l) {
   landing *keep = malloc(sizeof *keep);

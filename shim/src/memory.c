@@ -573,7 +573,7 @@ static cl_int run_transfer(transfer *t) {
   yp_waits(t->n, t->waits);
   yp_word(e ? e->id : 0);
   if (!reads) yp_rows(t->host, row, rows, slices, t->host_row, t->host_slice);
-  if (t->blocking && !reads && bytes <= COPIED && !t->n && !yp_user_events(t->queue->node) && yp_end_alone()) { /* the worker does nothing else until it is written, and it is copied */
+  if (t->blocking && !reads && bytes <= COPIED && !t->n && !yp_user_events(t->queue->node) && yp_end_ahead(t->queue)) { /* the worker does nothing else until it is written, and it is copied */
     posted = __atomic_add_fetch(&t->queue->u.queue.posted, 1, __ATOMIC_RELEASE);
     if (e && yp_ordered(t->queue)) e->u.event.upto = posted;
     if (e) *t->event = (cl_event)e;

@@ -191,7 +191,8 @@ cl_int yp_end(void); /* posts what is known to be right, and sends what is not *
 static inline uint64_t *yp_proven(const object *kernel, cl_uint index) { return kernel->u.kernel.proven ? &kernel->u.kernel.proven[index] : NULL; }
 cl_int yp_end_by(uint64_t *kept); /* as yp_end, where what is known is kept: apart from that of the many calls that are made once. NULL: there */
 cl_int yp_end_promised(size_t bytes, answer *a); /* posts what makes no more than the worker has promised, and sends other */
-bool yp_end_alone(void); /* posts what no other thread could overtake, unless the program has some: then the message is not ended */
+bool yp_end_ahead(const object *queue); /* posts a write that blocks; false: it must be waited for, and the message is not ended */
+void yp_count_queue(yp_node *c, int more);
 void yp_proof(void);       /* what comes after it in the message does not decide whether the call is right */
 void yp_like(const uint64_t *w, size_t n); /* but for what it has in common with others: these n words */
 void yp_land_later(yp_node *c, const landing *l);

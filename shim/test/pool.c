@@ -468,13 +468,13 @@ static void find(int n) {
 static void step(const char *what) { puts(what), getchar(); }
 
 /* many_steps makes a buffer for each step, which is as long as the step's number, and sees that what comes of them is right. */
-static void many_steps(void) {
+static void *many_steps(void *name) {
   enum { STEPS = 100 };
   cl_uint x[STEPS] = {0}, want[STEPS] = {0}, add[STEPS];
   cl_int e;
   cl_kernel k = kernel("advance");
   cl_mem all = buffer(sizeof x, x);
-  step("many steps");
+  step(name);
   for (cl_uint i = 1; i < STEPS; i++) {
     size_t n = i;
     cl_buffer_region from = {0, n * sizeof *add};
@@ -493,6 +493,7 @@ static void many_steps(void) {
   must(clEnqueueReadBuffer(queue, all, CL_TRUE, 0, sizeof x, x, 0, NULL, NULL), "read");
   step(".");
   must(memcmp(x, want, sizeof x), "steps");
+  return NULL;
 }
 
 /* trips makes calls, each between two lines. */
@@ -524,7 +525,9 @@ static void trips(void) {
   step("event info");
   e = clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
   step("."), must(e == CL_SUCCESS && status == CL_COMPLETE ? e : -1, "status");
-  many_steps();
+  many_steps("many steps");
+  pthread_t other;
+  pthread_create(&other, NULL, many_steps, "many steps of another thread"), pthread_join(other, NULL);
   cl_program p = clCreateProgramWithSource(context, 1, &source, NULL, &e);
   must(e, "program");
   step("build");

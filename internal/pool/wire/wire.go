@@ -52,6 +52,7 @@ const (
 
 	FlagLater = 16 // the worker knows OpSubGroupInfo, OpSpecialize and OpTimer, and folders of header files that no option names
 	FlagLanes = 32 // the worker knows OpLane, OpPush and OpPull
+	FlagPosts = 64 // the worker knows writes that block and are not waited for, of programs with several threads, too
 )
 
 // What a program says of paths: the first word of the call path.

@@ -467,10 +467,13 @@ func TestPromised(t *testing.T) {
 // several queues already, or one keeps no order, the worker waits for it.
 func TestAhead(t *testing.T) {
 	t.Parallel()
-	writes := func(s *Session) {
+	writes := func(s *Session, flags uint16) {
 		t.Helper()
 		m := asks(wire.OpWrite, 0, wire.AppendBytes(words(2, 3, 0, 1, 0, 0, 0, 16, 1, 1, 0, 0, 16, 0, 0, 0), make([]byte, 16)))
-		m.Flags = 0
+		m.Flags = flags
+		if m.blocks() {
+			t.Error("the next message of the program's thread may come before it")
+		}
 		if err := s.do(m); err != nil || s.objects[2].status != clSuccess {
 			t.Fatalf("%v, %d", err, s.objects[2].status)
 		}
@@ -478,8 +481,9 @@ func TestAhead(t *testing.T) {
 	for _, c := range []struct {
 		queues int
 		loose  bool
+		flags  uint16
 		ahead  bool
-	}{{1, false, true}, {2, false, false}, {1, true, false}} {
+	}{{1, false, 0, true}, {2, false, 0, false}, {1, true, 0, false}, {1, false, wire.FlagThreads, true}, {2, false, wire.FlagThreads, false}} {
 		s := session(&heard{})
 		d := plays(t, s)
 		d.done = true
@@ -487,7 +491,7 @@ func TestAhead(t *testing.T) {
 			s.queues = append(s.queues, s.objects[2])
 		}
 		s.objects[2].loose = c.loose
-		writes(s)
+		writes(s, c.flags)
 		if s.ahead != c.ahead || len(s.writes) > 0 != c.ahead {
 			t.Errorf("%+v: %v, %d writes are on their way", c, s.ahead, len(s.writes))
 		}

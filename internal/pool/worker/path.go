@@ -156,7 +156,7 @@ func keepOpen(fd int) (string, error) {
 // offers are the better paths that a program of a connection may ask for, as
 // flags of the first answer, and what else it may.
 func (s *Session) offers(p path) (flags uint16) {
-	flags = wire.FlagLater | wire.FlagLanes
+	flags = wire.FlagLater | wire.FlagLanes | wire.FlagPosts
 	if l, ok := p.(*Line); ok && l.local {
 		flags |= wire.FlagRing
 	} else if ok && hasRDMA(l.at) {

@@ -280,7 +280,7 @@ var takesLong = setOf(wire.OpFinish, wire.OpWait, wire.OpBuild, wire.OpCompile, 
 // not keeps its place: what comes next may name its event.
 func (m *message) blocks() bool {
 	const at = 3 * 8 // see transfer
-	return (m.Op == wire.OpRead || m.Op == wire.OpWrite) && len(m.body) >= at+8 && binary.LittleEndian.Uint64(m.body[at:]) != 0
+	return m.Flags&wire.FlagAnswer != 0 && (m.Op == wire.OpRead || m.Op == wire.OpWrite) && len(m.body) >= at+8 && binary.LittleEndian.Uint64(m.body[at:]) != 0
 }
 
 func (s *Session) userEvents() bool {
