@@ -156,11 +156,11 @@ func (s *Session) followed(patience time.Duration) error {
 	defer timer.Stop()
 	s.flow.lock()
 	defer s.flow.unlock()
-	for (s.viaOther() || s.changing()) && !late {
+	for s.viaOther() || s.changing() { // which may begin again at once: the caller looks when the program is stopped
+		if late {
+			return errors.New("the program has not followed from where it was before: try again when it has used its device")
+		}
 		s.flow.changed.Wait()
-	}
-	if s.viaOther() || s.changing() {
-		return errors.New("the program has not followed from where it was before: try again when it has used its device")
 	}
 	return nil
 }
