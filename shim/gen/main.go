@@ -37,9 +37,6 @@ var types = map[string][]string{
 }
 
 // commands are what an event of a call says that it is.
-// sound are functions of the client that say of calls whether they are right, which these are then if one of their queue was.
-var sound = map[string]string{"clEnqueueCopyBuffer": "yp_sound_copy", "clEnqueueFillBuffer": "yp_sound_fill"}
-
 var commands = map[string]string{
 	"clEnqueueTask": "TASK", "clEnqueueCopyBuffer": "COPY_BUFFER", "clEnqueueCopyBufferRect": "COPY_BUFFER_RECT", "clEnqueueFillBuffer": "FILL_BUFFER", "clEnqueueFillImage": "FILL_IMAGE",
 	"clEnqueueCopyImage": "COPY_IMAGE", "clEnqueueCopyImageToBuffer": "COPY_IMAGE_TO_BUFFER", "clEnqueueCopyBufferToImage": "COPY_BUFFER_TO_IMAGE", "clEnqueueMigrateMemObjects": "MIGRATE_MEM_OBJECTS",
@@ -141,6 +138,10 @@ func stubs(rows []row) string {
 	return b.String()
 }
 
+// sound are functions of the client that say of calls, by their memory and sizes, whether they are right: such a call is
+// known to be if one of its queue was.
+var sound = map[string]string{"clEnqueueCopyBuffer": "yp_sound_copy", "clEnqueueFillBuffer": "yp_sound_fill"}
+
 // stub is the client's function: it checks its handles, writes the message,
 // and ends it.
 func stub(r row) string {
@@ -172,19 +173,15 @@ func stub(r row) string {
 			params = append(params, strings.TrimSuffix(t+" ", "* ")+strings.Repeat("*", strings.Count(t, "*"))+a)
 		}
 		switch p {
-		case "size":
-			given = append(given, names[0])
-		case "pattern":
-			given = append(given, names[1])
-		}
-		switch p {
 		case "u32", "i32", "flags", "size":
+			given = append(given, names[0])
 			message = append(message, fmt.Sprintf("yp_word((uint64_t)%s);", names[0]))
 		case "size3":
 			checks = append(checks, fmt.Sprintf("if (!%s) return CL_INVALID_VALUE;", names[0]))
 			message = append(message, fmt.Sprintf("yp_size3(%s);", names[0]))
 		case "pattern":
 			checks = append(checks, fmt.Sprintf("if (!%s || !%s || %s > 128) return CL_INVALID_VALUE;", names[0], names[1], names[1]))
+			given = append(given, names[1])
 			message = append(message, fmt.Sprintf("yp_bytes(%s, %s);", names[0], names[1]))
 		case "color":
 			checks = append(checks, fmt.Sprintf("if (!%s) return CL_INVALID_VALUE;", names[0]))
@@ -210,15 +207,15 @@ func stub(r row) string {
 		fmt.Fprintf(&b, "  object *e = %s ? yp_event(obj(%s), CL_COMMAND_%s) : NULL;\n", out, queue, commands[r.name])
 	}
 	fmt.Fprintf(&b, "  yp_begin(obj(a0)->node, %s);\n", opName(r)) // a call's first parameter is a handle
-	whole := "  yp_proof();\n"
-	for i, m := range message {
-		b.WriteString("  " + m + "\n")
-		if does := sound[r.name]; does != "" && i == 0 {
-			fmt.Fprintf(&b, "  const bool sound = %s(%s);\n  if (sound) yp_proof();\n", does, strings.Join(given, ", "))
-			whole = "  if (!sound) yp_proof();\n"
-		}
+	proof := "  yp_proof();\n"
+	if says := sound[r.name]; says != "" { // of the message's words only the queue counts then
+		message[0] += fmt.Sprintf("\n  const bool sound = %s(%s);\n  if (sound) yp_proof();", says, strings.Join(given, ", "))
+		proof = "  if (!sound) yp_proof();\n"
 	}
-	b.WriteString(whole)
+	for _, m := range message {
+		b.WriteString("  " + m + "\n")
+	}
+	b.WriteString(proof)
 	if waits != "" {
 		fmt.Fprintf(&b, "  yp_waits(%s);\n", waits)
 	}

@@ -55,11 +55,11 @@ struct yp_node {
   yp_gate *gate;
   pthread_t first;
   bool user_events, unified;
+  int queues; /* that the program has */
   uint16_t flags; /* what calls the worker knows that came later, and what else it said first */
 
   uint8_t *out;
   size_t used, room, start, proof, messages;
-  int queues; /* that the program has */
   uint64_t like; /* of the message: what stands for what comes after the proof; 0: nothing */
   const uint8_t *tail;
   size_t tail_size;
@@ -736,7 +736,7 @@ void yp_like(const uint64_t *w, size_t n) { now->like = hash((const uint8_t *)w,
 
 /* known is where it is kept that a call is right, or will be. */
 static uint64_t *known(yp_node *c, uint64_t h) {
-  uint64_t *line = c->known[h % KNOWN];
+  uint64_t *line = c->known[(h >> 1) % KNOWN]; /* what its last bit is says little */
   for (int i = 0; i < WAYS; i++)
     if (__atomic_load_n(line + i, __ATOMIC_RELAXED) == h) return line + i;
   return line + (h >> 32) % WAYS;
@@ -758,8 +758,8 @@ cl_int yp_end_by(uint64_t *kept) {
 
 cl_int yp_end(void) { return yp_end_by(NULL); }
 
-/* yp_end_promised: the worker tells how much it promises with the answer to what was sent. What another thread has sent, and
- * has no answer yet, may be more than that. */
+/* yp_end_promised: the worker tells how much it promises with its answer. While what another thread has sent has none yet, nothing
+ * is known, as that may take what was promised. */
 cl_int yp_end_promised(size_t bytes, answer *a) {
   yp_node *c = now;
   if (bytes <= c->promised && !c->dead) {

@@ -21,7 +21,7 @@ static pthread_mutex_t maps = PTHREAD_MUTEX_INITIALIZER;
 void yp_memory_in_child(void) { pthread_mutex_init(&maps, NULL); }
 
 enum { LATER = 256 << 10 }; /* bytes above which waiting for a queue is cheaper than sending them */
-enum { COPIED = 8 << 10 };   /* bytes of a write that is not waited for though it blocks: what it writes is sent before it returns, or kept */
+enum { COPIED = 8 << 10 }; /* bytes of a write that is not waited for though it blocks: they are in the message when it returns */
 enum { BUFFER, RECT, IMAGE };
 
 enum { ACCESS = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY, OF_HOST = CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS };
@@ -573,7 +573,8 @@ static cl_int run_transfer(transfer *t) {
   yp_waits(t->n, t->waits);
   yp_word(e ? e->id : 0);
   if (!reads) yp_rows(t->host, row, rows, slices, t->host_row, t->host_slice);
-  if (t->blocking && !reads && bytes <= COPIED && !t->n && !yp_user_events(t->queue->node) && yp_end_ahead(t->queue)) { /* the worker does nothing else until it is written, and it is copied */
+  /* What both map is used here as soon as its own queue rests: another may not write there then. */
+  if (t->blocking && !reads && bytes <= COPIED && !t->n && !whole(t->mem)->u.mem.shared && !yp_user_events(t->queue->node) && yp_end_ahead(t->queue)) {
     posted = __atomic_add_fetch(&t->queue->u.queue.posted, 1, __ATOMIC_RELEASE);
     if (e && yp_ordered(t->queue)) e->u.event.upto = posted;
     if (e) *t->event = (cl_event)e;

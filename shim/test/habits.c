@@ -123,6 +123,26 @@ static void mapped(cl_mem_flags flags, size_t n) {
   free(own);
 }
 
+/* What a write that blocks has written is there for other queues, without events, and in memory of all sizes. */
+static void elsewhere(size_t n, cl_command_queue_properties of_first) {
+  cl_int e, wrong = 0, x, round;
+  cl_command_queue first = clCreateCommandQueue(context, device, of_first, &e), second = clCreateCommandQueue(context, device, 0, &e);
+  must(e, "queue");
+  cl_mem m = buffer(n, NULL);
+  cl_kernel k = add(m, 1);
+  const size_t one = 1;
+  for (round = 0; round < 100; round++) {
+    cl_event written;
+    must(clEnqueueWriteBuffer(first, m, CL_TRUE, 0, sizeof round, &round, 0, NULL, round % 2 ? &written : NULL), "write");
+    if (round % 4 > 1) must(clEnqueueNDRangeKernel(second, k, 1, NULL, &one, NULL, 0, NULL, NULL), "run");
+    must(clEnqueueReadBuffer(second, m, CL_TRUE, 0, sizeof x, &x, 0, NULL, NULL), "read");
+    wrong += x != round + (round % 4 > 1);
+    if (round % 2) must(clReleaseEvent(written), "release");
+  }
+  printf("of what was written in another queue %d are wrong\n", wrong);
+  clReleaseKernel(k), clReleaseMemObject(m), clReleaseCommandQueue(first), clReleaseCommandQueue(second);
+}
+
 /* What was mapped without waiting, and is unmapped before it was there, stays as it is. */
 static void maps(size_t n) {
   int *x = malloc(n), wrong = 0;
@@ -552,6 +572,7 @@ int main(int n, char **args) {
     divides();
     return 0;
   }
+  for (size_t size = 4096; size <= 1 << 16; size <<= 4) elsewhere(size, 0), elsewhere(size, CL_QUEUE_PROFILING_ENABLE), elsewhere(size, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
   late();
   if (n > 1 && !strcmp(args[1], "late")) return 0;
   types();

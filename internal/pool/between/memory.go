@@ -3,6 +3,7 @@
 package between
 
 import (
+	"math"
 	"sync/atomic"
 	"unsafe"
 )
@@ -66,10 +67,13 @@ func (m *Memory) Slot() int { return m.slot }
 func (m *Memory) Has() uint64 { return m.Held(m.slot) }
 
 // Take takes n bytes or none.
-func (m *Memory) Take(n uint64) bool {
+func (m *Memory) Take(n uint64) bool { return m.TakeOver(n, 0) }
+
+// TakeOver is Take where the task may hold so many bytes more than its limit.
+func (m *Memory) TakeOver(n, more uint64) bool {
 	for {
-		used := m.Used()
-		if n > m.Limit() || used > m.Limit()-n {
+		used, limit := m.Used(), m.Limit()
+		if limit += min(more, math.MaxUint64-limit); n > limit || used > limit-n {
 			return false
 		}
 		if m.words[pageUsed].CompareAndSwap(used, used+n) {
@@ -77,12 +81,6 @@ func (m *Memory) Take(n uint64) bool {
 			return true
 		}
 	}
-}
-
-// Add takes n bytes, whatever the limit is.
-func (m *Memory) Add(n uint64) {
-	m.words[pageUsed].Add(n)
-	m.words[pageSlots+m.slot].Add(n)
 }
 
 // Give gives n bytes back.

@@ -409,8 +409,8 @@ func TestPromised(t *testing.T) {
 		}
 		return s.objects[id] != nil
 	}
-	if bad := asked(wire.OpCreateBuffer, 1, 100, 1, kib, 0, 0); bad != clSuccess || s.promised != mostPromised {
-		t.Fatalf("%d, and %d bytes are promised", bad, s.promised)
+	if bad := asked(wire.OpCreateBuffer, 1, 100, 1, kib, 0, 0); bad != clSuccess || s.promises() != mostPromised {
+		t.Fatalf("%d, and %d bytes are promised", bad, s.promises())
 	}
 	other := *s.memory // of another slot, it would be
 	if !other.Take(most - kib) {
@@ -427,8 +427,8 @@ func TestPromised(t *testing.T) {
 	if bad := asked(wire.OpCreateBuffer, 1, 102, 1, kib, 0, 0); bad != clAllocationFailure {
 		t.Errorf("who waits is not told that there is no more: %d", bad)
 	}
-	if !made(103, kib) || made(104, kib) {
-		t.Error("it has less or more than it was promised")
+	if !made(103, kib) || made(104, kib) || other.TakeOver(1, 0) || s.promises() != 0 {
+		t.Error("the task has less or more than it was promised, all its programs together")
 	}
 	if bad := asked(wire.OpEnqueueFillBuffer, 2, 104, 0, 0, 0, 0, 0); bad != clAllocationFailure {
 		t.Errorf("a call that names what could not be made fails with %d", bad)

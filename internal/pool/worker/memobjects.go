@@ -30,26 +30,14 @@ func (o *object) unmap() {
 const sharedFrom = 32 << 10
 
 // mostPromised is how many bytes of buffers a program may make without waiting for them: it is told with the answer
-// to one that it waited for.
-const mostPromised = 1 << 20
+// to one that it waited for. They are not taken for it: if others of its task have them meanwhile, or the task may hold
+// less, the task has more than that, by no more than this.
+const mostPromised = 256 << 10
 
-// promises is how many bytes of buffers the program may make from here on without waiting. They are not taken for
-// it: if another program of the task has them meanwhile, the two have that much more than the task may hold.
+// promises is how many bytes of buffers the program may make from here on without waiting.
 func (s *Session) promises() uint64 {
 	limit := s.memory.Limit()
-	n := min(limit-min(s.memory.Used(), limit), mostPromised)
-	s.promised = n
-	return n
-}
-
-// keepsPromise takes what a program makes of what it was promised.
-func (s *Session) keepsPromise(n uint64) bool {
-	if n > s.promised {
-		return s.memory.Take(n)
-	}
-	s.promised -= n
-	s.memory.Add(n)
-	return true
+	return min(limit-min(s.memory.Used(), limit), mostPromised)
 }
 
 // createBuffer makes a buffer, if the task may hold as much. A shared one is a
@@ -65,11 +53,11 @@ func (s *Session) createBuffer(m *message, b *wire.Body) error {
 	if w[3] > s.lib.number("clGetDeviceInfo", s.device, clDeviceMaxAllocation) {
 		return s.refuseBuffer(m, w[1], clInvalidBufferSize)
 	}
-	take := s.memory.Take
+	over := uint64(0)
 	if m.Flags&wire.FlagAnswer == 0 {
-		take = s.keepsPromise
+		over = mostPromised
 	}
-	if bad := s.take(w[3], take); bad != clSuccess {
+	if bad := s.take(w[3], over); bad != clSuccess {
 		return s.refuseBuffer(m, w[1], bad)
 	}
 	defer s.hold.RUnlock()
@@ -281,7 +269,7 @@ func (s *Session) createImage(m *message, b *wire.Body) error {
 	if w[13] != 0 {
 		need = 0 // it is the buffer's
 	}
-	if bad := s.take(need, s.memory.Take); bad != clSuccess {
+	if bad := s.take(need, 0); bad != clSuccess {
 		return s.answer(m, bad, 0, 0, nil)
 	}
 	defer s.hold.RUnlock()

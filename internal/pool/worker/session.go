@@ -128,22 +128,21 @@ type read struct {
 
 // Session is one program's connection.
 type Session struct {
-	lib      *library
-	device   uintptr
-	memory   *between.Memory // the task's
-	card     *between.Memory // what is on the device, of all tasks
-	turn     *Turn
-	token    []byte        // of the task
-	in       *bufio.Reader // the reader's, of whom there is one at a time
-	ahead    bool          // the reader's: what comes in another queue may have to wait for writes that were not waited for
-	promised uint64        // bytes, the reader's, too: see promises
-	limit    uint64        // bytes of a message
-	bounds   bounds
-	shares   bool // buffers may be memory that the client maps
-	flow     flow
-	gate     atomic.Pointer[gate]     // of shared buffers; nil without, as before the program asks for it where it was moved to
-	taken    atomic.Uint64            // messages
-	back     atomic.Pointer[attached] // the connection of a client that has connected by itself, from a message on
+	lib    *library
+	device uintptr
+	memory *between.Memory // the task's
+	card   *between.Memory // what is on the device, of all tasks
+	turn   *Turn
+	token  []byte        // of the task
+	in     *bufio.Reader // the reader's, of whom there is one at a time
+	ahead  bool          // the reader's: what comes in another queue may have to wait for writes that were not waited for
+	limit  uint64        // bytes of a message
+	bounds bounds
+	shares bool // buffers may be memory that the client maps
+	flow   flow
+	gate   atomic.Pointer[gate]     // of shared buffers; nil without, as before the program asks for it where it was moved to
+	taken  atomic.Uint64            // messages
+	back   atomic.Pointer[attached] // the connection of a client that has connected by itself, from a message on
 
 	argsTold func() bool // see tellsArgs, which is done once
 	places   func() bool // see placesSVM, which is done once
@@ -277,7 +276,7 @@ func (s *Session) readOn(end chan<- error) {
 var takesLong = setOf(wire.OpFinish, wire.OpWait, wire.OpBuild, wire.OpCompile, wire.OpLink, wire.OpCreateProgram, wire.OpBinaries, wire.OpCreateKernel, wire.OpCreateKernels, wire.OpSpecialize)
 
 // blocks reports whether a message is a transfer that is waited for. One that is
-// not keeps its place: what comes next may name its event.
+// not keeps its place: what comes next may name its event, or what it writes.
 func (m *message) blocks() bool {
 	const at = 3 * 8 // see transfer
 	return m.Flags&wire.FlagAnswer != 0 && (m.Op == wire.OpRead || m.Op == wire.OpWrite) && len(m.body) >= at+8 && binary.LittleEndian.Uint64(m.body[at:]) != 0

@@ -97,7 +97,7 @@ func (s *Session) createSVM(m *message, b *wire.Body) error {
 	}
 	unit := max(w[4], uint64(os.Getpagesize()))
 	bytes := (w[3] + unit - 1) &^ (unit - 1)
-	if bad := s.take(bytes, s.memory.Take); bad != clSuccess {
+	if bad := s.take(bytes, 0); bad != clSuccess {
 		return s.answer(m, bad, 0, 0, nil)
 	}
 	defer s.hold.RUnlock()

@@ -28,11 +28,11 @@ import (
 
 // take counts n bytes that are to be made as the task's and as on the device:
 // all or none. With them the caller has hold for reading.
-func (s *Session) take(n uint64, of func(uint64) bool) int32 {
+func (s *Session) take(n, over uint64) int32 {
 	s.mu.Lock()
 	s.bury()
 	s.mu.Unlock()
-	if !of(n) {
+	if !s.memory.TakeOver(n, over) {
 		return clAllocationFailure
 	}
 	bad := s.resident(n, false)
