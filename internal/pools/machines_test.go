@@ -265,12 +265,14 @@ func TestJobsMachines(t *testing.T) {
 	apptest.Each(t, func(t *testing.T, a *apptest.App) {
 		_, err := a.Admin.Pool.SetPoolGroup(t.Context(), &poolv1.SetPoolGroupRequest{GroupId: "g", Group: &poolv1.PoolGroup{TenantIds: []string{"default"}}})
 		must(t, err)
-		var two *machine
+		var one, two *machine
 		var machines []*machine
 		for id, models := range map[string][]string{"one": {"A"}, "two": {"A", "B"}, "four": {"D"}, "five": {"E"}, "six": {"E"}, "seven": {"F"}} {
 			m := newMachine(t, a, id, models...)
 			machines = append(machines, m)
 			switch id {
+			case "one":
+				one = m
 			case "two":
 				two = m
 			case "six":
@@ -347,9 +349,10 @@ func TestJobsMachines(t *testing.T) {
 		own.AllocationId = held.AllocationId
 		at(a.Admin.Submit(t, own), "m7", "seven")
 		first := a.Admin.Submit(t, job("first", &jobsv1.PoolShares{ComputePercent: 50}, ""))
-		at(first, "m1", "one")
+		one.runs(at(first, "m1", "one").Pool.Passes...)
 		// Its card has room, its machine has not.
 		second := at(a.Admin.Submit(t, job("second", &jobsv1.PoolShares{ComputePercent: 50}, "")), "m2", "two")
+		two.runs(second.Pool.Passes...)
 		// But one that names it waits there, which is the cluster's business.
 		at(a.Admin.Submit(t, job("named", &jobsv1.PoolShares{ComputePercent: 50}, "m1")), "m1", "one")
 		for _, m := range machines { // they say nothing meanwhile
@@ -369,6 +372,7 @@ func TestJobsMachines(t *testing.T) {
 		whole := a.Admin.Submit(t, job("whole", &jobsv1.PoolShares{ComputePercent: 100, Model: "A"}, ""))
 		waits(whole, "waits for its shares of the accelerator pool")
 		d.ends(second.AttemptId, "completed")
+		two.runs()
 		at(whole, "m2", "two")
 		// A machine that is started anew has another name, and runs what was lent then.
 		again := a.Admin.Submit(t, job("again", &jobsv1.PoolShares{ComputePercent: 90, Model: "B"}, "m2"))
