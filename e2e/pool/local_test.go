@@ -16,6 +16,12 @@ import (
 // beside it.
 func (w *world) gateway(center string, nodes []string, more ...string) (dir string, stop func()) {
 	w.t.Helper()
+	return w.gatewayOn(host{}, center, nodes, more...)
+}
+
+// gatewayOn starts it on a host, with this machine's files.
+func (w *world) gatewayOn(h host, center string, nodes []string, more ...string) (dir string, stop func()) {
+	w.t.Helper()
 	dir = filepath.Join(w.dir, center)
 	must(w.t, os.WriteFile(dir+".yaml", []byte("id: "+center+"\nprices: {small: 100}\naccelerators: none\n"), 0o600))
 	token := regexp.MustCompile(`yj_[\w-]+`).FindString(w.yunhe("center", "join-token", "--center", center, "-o", "json"))
@@ -23,7 +29,11 @@ func (w *world) gateway(center string, nodes []string, more ...string) (dir stri
 	for _, n := range nodes {
 		args = append(args, "--pool-node", filepath.Join(w.dir, n))
 	}
-	_, stop = w.serve(exec.Command(w.bin, args...), regexp.MustCompile("connected to the platform"))
+	name := w.bin
+	if h.space != "" { // "ip netns exec" would hide the control groups
+		name, args = "nsenter", append([]string{"--net=/run/netns/" + h.space, name}, args...)
+	}
+	_, stop = w.serve(exec.Command(name, args...), regexp.MustCompile("connected to the platform"))
 	return dir, stop
 }
 

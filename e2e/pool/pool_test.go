@@ -329,8 +329,9 @@ func openOf(t *testing.T, binary string, spaces bool) *world {
 		must(t, ip("addr add "+listen+"/24 dev "+bridge))
 		must(t, ip("link set "+bridge+" up"))
 	}
-	data := filepath.Join(w.dir, "data")
-	w.platform = host{}.command(context.Background(), binary, "up", "--data", data, "--listen", listen+":"+port(t, listen)) // the same when it is upgraded
+	data, config := filepath.Join(w.dir, "data"), filepath.Join(w.dir, "config.yaml")
+	must(t, os.WriteFile(config, []byte("bus: {listen: \""+listen+":0\"}\n"), 0o600))                                                           // of gateways on hosts of their own
+	w.platform = host{}.command(context.Background(), binary, "up", "--config", config, "--data", data, "--listen", listen+":"+port(t, listen)) // the same when it is upgraded
 	said, _ := w.serve(w.platform, regexp.MustCompile(`^Console and API: (\S+)$`))
 	w.connect(said[1], data)
 	w.bench.Program = filepath.Join(w.dir, "program")

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"net"
 	"time"
 
@@ -21,4 +22,14 @@ func impatient(conn net.Conn, silent time.Duration) {
 	_ = raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silent/time.Millisecond)) // else the system's own patience does
 	})
+}
+
+// cutOff reports whether a connection ended as nothing got through over it.
+func cutOff(err error) bool {
+	for _, e := range []error{unix.ETIMEDOUT, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENETDOWN} { // the kernel says the last reason that it heard
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }

@@ -55,9 +55,10 @@ func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, shown, know
 		return
 	}
 	var own *task
+	why := ClientEnded
 	defer func() {
 		if own != nil {
-			n.unhold(own, conn)
+			n.unhold(own, conn, why)
 		}
 	}()
 	for {
@@ -96,24 +97,30 @@ func (n *Node) control(conn net.Conn, challenge []byte, sealed bool, shown, know
 			n.holders[conn] = own
 			n.mu.Unlock()
 			known()
-			n.keep(own, conn, in, out)
+			why = n.keep(own, conn, in, out)
 			return
 		}
 	}
 }
 
-// keep speaks to who holds a task, until either ends.
-func (n *Node) keep(t *task, conn net.Conn, in io.ByteReader, out *json.Encoder) {
+// keep speaks to who holds a task, until either ends, and returns how it went if it did.
+func (n *Node) keep(t *task, conn net.Conn, in io.ByteReader, out *json.Encoder) (why string) {
 	gone := make(chan struct{})
+	why = ClientEnded
 	n.work.Go(func() {
 		defer close(gone)
+		var err error
 		for b := byte('\n'); b == '\n'; { // a client with a task asks nothing more: it only goes
-			b, _ = in.ReadByte()
+			b, err = in.ReadByte()
+		}
+		if cutOff(err) {
+			why = ClientLost
 		}
 	})
 	n.lasts(t, conn, out, gone)
 	_ = conn.Close()
 	<-gone
+	return why
 }
 
 const maxRequest = 64 << 10

@@ -69,7 +69,7 @@ func TestCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	n.log.await(t, "task_id="+tasks[0]+` slice_id="" device=opencl-0 reason="its client ended the connection"`)
+	n.log.await(t, "task_id="+tasks[0]+` slice_id="" device=opencl-0 reason="its client cannot be reached any more"`)
 	t.Logf("missed after %s", time.Since(began))
 	if n := connections(t, hosts.Host(0).Address); n != 1 {
 		t.Errorf("%d connections of it are open, it had one that nobody sends anything over", n)

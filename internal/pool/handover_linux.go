@@ -554,10 +554,11 @@ func (n *Node) takeListeners(h *handover) error {
 
 // holdAgain is [Node.keep] of a connection that was handed over; nil: it has ended.
 func (n *Node) holdAgain(t *task, conn net.Conn) {
-	defer n.unhold(t, conn)
+	why := ClientEnded
 	if conn != nil {
-		n.keep(t, conn, bufio.NewReader(conn), json.NewEncoder(conn))
+		why = n.keep(t, conn, bufio.NewReader(conn), json.NewEncoder(conn))
 	}
+	n.unhold(t, conn, why)
 }
 
 // take has the node have what the program before it had, but for workers and

@@ -142,6 +142,9 @@ func (d *Device) figure() Figure {
 // ClientEnded is the reason of a task whose program has ended, or let go of it.
 const ClientEnded = "its client ended the connection"
 
+// ClientLost is the reason of a task whose client nothing gets through to.
+const ClientLost = "its client cannot be reached any more"
+
 // Released begins the reason of a task that the node or its platform ended: by
 // its limits, not by its program.
 const Released = "virtual resource released: "

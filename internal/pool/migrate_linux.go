@@ -777,8 +777,8 @@ func (n *Node) answer(w guest, challenge []byte, q request, own *task) (r reply,
 	return r, mine, err
 }
 
-// unhold ends that a connection holds a task: it ends with the last.
-func (n *Node) unhold(t *task, conn net.Conn) {
+// unhold ends that a connection holds a task: it ends with the last, and why.
+func (n *Node) unhold(t *task, conn net.Conn, why string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.holders, conn)
@@ -789,7 +789,7 @@ func (n *Node) unhold(t *task, conn net.Conn) {
 		delete(n.arriving, t.ID)
 		n.finish(t, "it did not come")
 	}
-	n.endLocked(t, ClientEnded)
+	n.endLocked(t, why)
 	if t.chain != nil {
 		t.chain.Close()
 	}

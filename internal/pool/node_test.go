@@ -801,6 +801,11 @@ func TestHabits(t *testing.T) {
 		if got := output(t, cmd); got != string(want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", at, got, want)
 		}
+		if at == n.tcp {
+			if got := output(t, run(habits, "again")); got != "new pages for what is mapped again: few\nkept: yes, and when it is idle: no\n" {
+				t.Errorf("what is mapped again: %q", got)
+			}
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	poolv1 "yunhe.dev/yunhe/gen/yunhe/pool/v1"
 	"yunhe.dev/yunhe/internal/app/apptest"
 	"yunhe.dev/yunhe/internal/fault"
+	"yunhe.dev/yunhe/internal/pool"
 	"yunhe.dev/yunhe/internal/pools"
 )
 
@@ -136,6 +137,17 @@ func TestJobsUnlent(t *testing.T) {
 		a.Admin.AwaitState(t, released, jobsv1.State_STATE_FAILED)
 		over(released, 1, "exit", "its shares of the accelerator pool ended: it was released")
 		one.runs()
+
+		// Nothing gets from its node to where it runs.
+		far := job("far")
+		run, _ = begun(far, 1)
+		one.ends(pool.ClientLost, run.Pool.Passes...)
+		run.End("exit", 1)
+		over(far, 1, "pool_lost", "its shares of the accelerator pool ended: its client cannot be reached any more")
+		run, _ = begun(far, 2)
+		one.runs()
+		apptest.Succeed(run)
+		a.Admin.AwaitState(t, far, jobsv1.State_STATE_SUCCEEDED)
 
 		// Its node breaks off, which the platform knows, and believes a second later.
 		broken := job("broken")

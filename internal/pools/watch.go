@@ -150,5 +150,5 @@ func (s *Slice) Cause() string {
 // program, its user or its limits.
 func (s *Slice) Failed() bool {
 	why := s.Cause()
-	return s.State == Ended && (strings.HasSuffix(why, " is gone") || strings.HasPrefix(why, "nobody came") || why == "the pool node stops")
+	return s.State == Ended && (strings.HasSuffix(why, " is gone") || strings.HasPrefix(why, "nobody came") || why == "the pool node stops" || why == pool.ClientLost)
 }

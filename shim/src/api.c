@@ -458,11 +458,13 @@ static cl_int CL_API_CALL yp_clSetCommandQueueProperty(cl_command_queue h, cl_co
 cl_int yp_send_to(object *queue, object *e) {
   uint64_t posted = __atomic_add_fetch(&queue->u.queue.posted, 1, __ATOMIC_RELEASE);
   if (e && yp_ordered(queue)) e->u.event.upto = posted;
+  yp_spare_look();
   return yp_end();
 }
 
 cl_int yp_finish(object *q) {
   uint64_t posted = yp_posted(q);
+  yp_spare_look();
   cl_int status = yp_status(q->node, OP_finish, q->id, 0);
   if (!status) yp_done(q, posted);
   return status;

@@ -8,9 +8,10 @@
 
 typedef struct map {
   void *at;
-  bool shadow; /* at is to be freed, or is the program's own memory that the device's is a copy of */
-  bool owned, write;
-  size_t origin[3], region[3], row, slice, bytes; /* row and slice: as they lie in the program's memory; 0: one after the other */
+  bool shadow; /* at is not the device's memory, but a copy */
+  bool write;
+  size_t owned;    /* how large it is, of what is to be freed; 0: it is the program's */
+  size_t origin[3], region[3], row, slice; /* row and slice: as they lie in the program's memory; 0: one after the other */
   uint64_t landing; /* of what was read for it without waiting */
   yp_gate *gate;    /* of memory that both map */
   struct map *next;
@@ -18,7 +19,10 @@ typedef struct map {
 
 static pthread_mutex_t maps = PTHREAD_MUTEX_INITIALIZER;
 
-void yp_memory_in_child(void) { pthread_mutex_init(&maps, NULL); }
+void yp_memory_in_child(void) {
+  pthread_mutex_init(&maps, NULL);
+  yp_spare_in_child();
+}
 
 enum { LATER = 256 << 10 }; /* bytes above which waiting for a queue is cheaper than sending them */
 enum { COPIED = 8 << 10 }; /* bytes of a write that is not waited for though it blocks: they are in the message when it returns */
@@ -655,7 +659,7 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
   if (t->shape == IMAGE && (!bytes || !within(t))) FAIL(CL_INVALID_VALUE);
   map *p = calloc(1, sizeof *p);
   if (!p) FAIL(CL_OUT_OF_HOST_MEMORY);
-  p->write = flags & writes, p->bytes = bytes;
+  p->write = flags & writes;
   memcpy(p->origin, t->origin, sizeof p->origin);
   memcpy(p->region, t->region, sizeof p->region);
   bool direct = may_share(m, yp_gate_now(m->node)) && (!m->u.mem.host || yp_of_svm(m)) && ((t->blocking && yp_ordered(t->queue)) || !yp_user_events(m->node));
@@ -675,18 +679,17 @@ static void *map_region(transfer *t, cl_map_flags flags, cl_int *err) {
     p->shadow = true;
     bool lent = m->u.mem.host;
     if (lent && t->shape == IMAGE) t->host_row = m->u.mem.host_row, t->host_slice = m->u.mem.host_slice;
-    p->owned = !lent, p->row = t->host_row, p->slice = t->host_slice;
-    void *room = NULL;
+    p->row = t->host_row, p->slice = t->host_slice;
     if (lent) p->at = m->u.mem.host + t->origin[0] * (t->shape == IMAGE ? m->u.mem.pixel : 1) + t->origin[1] * t->host_row + t->origin[2] * t->host_slice;
-    else if (posix_memalign(&room, 128, bytes)) bad = CL_OUT_OF_HOST_MEMORY;
-    else p->at = room;
+    else if ((p->at = yp_room(&bytes))) p->owned = bytes;
+    else bad = CL_OUT_OF_HOST_MEMORY;
     t->host = p->at;
     if (!bad && (t->blank || flags & CL_MAP_WRITE_INVALIDATE_REGION)) bad = not_read(t);
     else if (!bad) t->mapped = true, bad = run_transfer(t);
   }
   if (bad) {
     count_maps(m, -1);
-    if (p->owned) free(p->at);
+    if (p->owned) yp_spare(p->at, p->owned);
     free(p);
     FAIL(bad);
   }
@@ -753,7 +756,7 @@ cl_int yp_unmap(object *queue, object *m, void *at, yp_ends ends) {
   } else if (ends.n || ends.event) {
     bad = yp_marker(queue, ends);
   }
-  if (p->owned) free(p->at);
+  if (p->owned) yp_spare(p->at, p->owned);
   free(p);
   count_maps(m, -1);
   if (m->kind == MEM) yp_dispatch.clReleaseMemObject((cl_mem)m);

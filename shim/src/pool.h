@@ -41,6 +41,10 @@ typedef struct object object;
 void yp_devices_in_child(void);
 void yp_notices_in_child(void);
 void yp_memory_in_child(void);
+void yp_spare_in_child(void);
+void *yp_room(size_t *size);            /* of so many bytes or more, as it then says, for yp_spare; NULL: there is none */
+void yp_spare(void *at, size_t size);
+void yp_spare_look(void);               /* whether that is kept any longer */
 void yp_svm_in_child(void);
 
 typedef struct yp_node yp_node; /* the connection to a worker at a pool node, which has one device */

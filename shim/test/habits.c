@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -460,6 +461,39 @@ static void ahead(void) {
   clReleaseEvent(gate), clReleaseMemObject(m);
 }
 
+static long resident(void) {
+  long size, pages = 0;
+  FILE *f = fopen("/proc/self/statm", "r");
+  if (f && fscanf(f, "%ld %ld", &size, &pages) != 2) pages = 0;
+  if (f) fclose(f);
+  return pages;
+}
+
+/* What is mapped again and again takes new memory once, and gives it back when it is not mapped for a while. */
+static void again(bool idle) {
+  enum { SIZE = 16 << 20, PAGES = SIZE / 4096, ROUNDS = 10 };
+  struct rusage before, after;
+  cl_mem m = buffer(SIZE, NULL);
+  const long had = resident();
+  for (int i = 0; i < ROUNDS; i++) {
+    cl_int e;
+    char *p = clEnqueueMapBuffer(queue, m, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, SIZE - (size_t)i, 0, NULL, NULL, &e);
+    must(e, "map");
+    memset(p, i, SIZE - (size_t)i);
+    if (i == 0) getrusage(RUSAGE_SELF, &before);
+    must(clEnqueueUnmapMemObject(queue, m, p, 0, NULL, NULL), "unmap"), must(clFinish(queue), "finish");
+  }
+  getrusage(RUSAGE_SELF, &after);
+  printf("new pages for what is mapped again: %s\n", after.ru_minflt - before.ru_minflt < PAGES ? "few" : "many");
+  if (idle) {
+    const long kept = resident() - had;
+    usleep(1100000);
+    run(add(m, 1), 1, 0, NULL, NULL), must(clFinish(queue), "finish");
+    printf("kept: %s, and when it is idle: %s\n", kept < PAGES ? "no" : "yes", resident() - had < PAGES / 2 ? "no" : "yes");
+  }
+  must(clReleaseMemObject(m), "release");
+}
+
 /* All types, in a language whose numbers have a sign. */
 static void types(void) {
   cl_uint all = 0, n = 0;
@@ -575,12 +609,17 @@ int main(int n, char **args) {
     divides();
     return 0;
   }
+  if (n > 1 && !strcmp(args[1], "again")) {
+    again(true);
+    return 0;
+  }
   int wrong = 0;
   for (size_t size = 4096; size <= 1 << 16; size <<= 4) wrong += elsewhere(size, 0) + elsewhere(size, CL_QUEUE_PROFILING_ENABLE) + elsewhere(size, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
   printf("written in another queue: %d are wrong\n", wrong);
   late();
   if (n > 1 && !strcmp(args[1], "late")) return 0;
   types();
+  again(false);
   held_back();
   pipes();
   parts();

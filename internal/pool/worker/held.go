@@ -188,6 +188,8 @@ func (s *Session) keepHeld(h *held, m *message, ptr uintptr, made *object) {
 	}
 	if h.body = m.body; m.Op != wire.OpWrite {
 		h.body = bytes.Clone(m.body)
+	} else {
+		m.taken = true
 	}
 	h.queue.isBehind(h)
 	s.keepNamed(h)
@@ -200,7 +202,7 @@ func (s *Session) heldCall(m *message, q *object) *held {
 		return nil
 	}
 	h := s.newHeld(m, q, on)
-	h.body = m.body
+	h.body, m.taken = m.body, true
 	s.keepNamed(h)
 	return h
 }

@@ -428,8 +428,8 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 			total = 0
 		}
 	case total <= s.limit && bad == clSuccess && total <= rowsFit(w, o):
-		if !blocking || total > mostStaged {
-			data = make([]byte, total)
+		if !blocking || total > keepBody {
+			data = s.rooms.take(int(total))
 			break
 		}
 		if uint64(cap(m.stage)) < total {
@@ -527,19 +527,25 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 			if !reads || bad != clSuccess {
 				data = nil
 			}
-			return s.answer(m, bad, 1, 0, data) // the next finish may have something to tell
+			err := s.answer(m, bad, 1, 0, data) // the next finish may have something to tell
+			s.rooms.give(data)
+			return err
 		})
 	case blocking:
 		s.lib.call("clReleaseEvent", ptr)
 	case reads:
 		q.reads++
-		s.reads = append(s.reads, read{w[13], ptr, data, upToNow(q)})
+		s.reads = append(s.reads, read{landing: w[13], event: ptr, data: data, work: upToNow(q)})
 		s.heldReads += uint64(len(data))
 		s.staged.Store(true)
 	default:
+		room := m.body
+		if h != nil { // who has it, too
+			room = nil
+		}
 		m.taken = true
-		s.writes = append(s.writes, read{event: ptr, data: data})
-		s.heldWrites += uint64(cap(data))
+		s.writes = append(s.writes, read{event: ptr, data: data, room: room})
+		s.heldWrites += uint64(len(data))
 		s.staged.Store(true)
 	}
 	told := s.untold()
@@ -550,11 +556,10 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 	if !blocking || !reads {
 		data = nil
 	}
-	return s.answer(m, bad, told, 0, data)
+	err = s.answer(m, bad, told, 0, data)
+	s.rooms.give(data)
+	return err
 }
-
-// mostStaged is how much memory for what is read and sent at once is kept for the next time.
-const mostStaged = 64 << 20
 
 // refuseTransfer gives the lock back.
 func (s *Session) refuseTransfer(m *message, landing, out uint64, q *object, bad int32) error {

@@ -123,7 +123,8 @@ type read struct {
 	landing uint64
 	event   uintptr
 	data    []byte
-	work    // up to it
+	room    []byte // in which that is, of a write, if others may have it then
+	work           // up to it
 }
 
 // Session is one program's connection.
@@ -158,6 +159,7 @@ type Session struct {
 	sent    uint64                   // messages
 	head    [wire.AnswerSize]byte
 
+	rooms    rooms
 	lanes    lanes
 	building atomic.Int32 // programs that are being built
 
@@ -202,7 +204,7 @@ type message struct {
 	crowded bool      // too many wait to go on beside it
 	cut     bool      // it brings more than the task may hold, and was not read
 	beside  uint64    // bytes, while others go on
-	stage   []byte    // for what is read and sent at once
+	stage   []byte    // for what is read and sent at once, if it is little
 	names   []*object // while the program has events that it has not set, what it names
 	args    arena
 }
@@ -255,6 +257,7 @@ func (s *Session) readOn(end chan<- error) {
 				err := s.do(m)
 				s.leaves(m)
 				s.flow.leave()
+				s.forgetBody(m)
 				if err != nil {
 					_ = s.conn.Close() // whoever reads on finds it closed, and ends
 				}
@@ -318,9 +321,10 @@ func (s *Session) read(m *message, h []byte) error {
 	if m.cut {
 		n, past = 0, n
 	}
-	if cap(m.body) < n || m.taken || cap(m.body) > keepBody && n <= keepBody && m.Op != wire.OpWrite {
+	if cap(m.body) < n || m.taken || cap(m.body) > keepBody && cap(m.body)/2 > n {
+		s.forgetBody(m)
 		m.taken = false
-		m.body = make([]byte, n, max(n, 4096))
+		m.body = s.rooms.take(n)
 	}
 	m.body = m.body[:n]
 	m.args.reset()
@@ -330,6 +334,14 @@ func (s *Session) read(m *message, h []byte) error {
 	}
 	s.taken.Add(1)
 	return nil
+}
+
+// forgetBody gives the memory of a message back, which nobody looks at any more.
+func (s *Session) forgetBody(m *message) {
+	if !m.taken {
+		s.rooms.give(m.body)
+	}
+	m.body = nil
 }
 
 // tellsOfWork says whether the answer of a message may tell that work is done: what that has printed comes before.
@@ -375,6 +387,7 @@ func (s *Session) sendReads() error {
 		if err := s.send(wire.OpData, 0, 0, clSuccess, r.landing, 0, r.data); err != nil {
 			return err
 		}
+		s.rooms.give(r.data)
 	}
 	s.mu.Lock()
 	s.heldReads = lengths(s.reads)
@@ -427,6 +440,7 @@ func (s *Session) forgetWrites() {
 			continue
 		}
 		s.lib.call("clReleaseEvent", w.event)
+		s.rooms.give(w.room)
 	}
 	clear(s.writes[len(left):])
 	s.writes = left
@@ -435,7 +449,7 @@ func (s *Session) forgetWrites() {
 
 func lengths(list []read) (n uint64) {
 	for _, r := range list {
-		n += uint64(cap(r.data))
+		n += uint64(len(r.data))
 	}
 	return n
 }
