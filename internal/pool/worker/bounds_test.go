@@ -161,6 +161,7 @@ func serve(t *testing.T, s *Session) {
 		if err == nil {
 			err = s.do(m)
 			s.flow.leave()
+			s.through(m)
 		}
 		if err == io.EOF {
 			return

@@ -257,7 +257,7 @@ func (s *Session) readOn(end chan<- error) {
 				err := s.do(m)
 				s.leaves(m)
 				s.flow.leave()
-				s.forgetBody(m)
+				s.through(m)
 				if err != nil {
 					_ = s.conn.Close() // whoever reads on finds it closed, and ends
 				}
@@ -267,6 +267,7 @@ func (s *Session) readOn(end chan<- error) {
 		}
 		err := s.do(m)
 		s.flow.leave()
+		s.through(m)
 		if err != nil {
 			end <- err
 			return
@@ -321,8 +322,7 @@ func (s *Session) read(m *message, h []byte) error {
 	if m.cut {
 		n, past = 0, n
 	}
-	if cap(m.body) < n || m.taken || cap(m.body) > keepBody && cap(m.body)/2 > n {
-		s.forgetBody(m)
+	if cap(m.body) < n || m.taken {
 		m.taken = false
 		m.body = s.rooms.take(n)
 	}
@@ -336,8 +336,11 @@ func (s *Session) read(m *message, h []byte) error {
 	return nil
 }
 
-// forgetBody gives the memory of a message back, which nobody looks at any more.
-func (s *Session) forgetBody(m *message) {
+// through gives the memory of a large message back, once that is done.
+func (s *Session) through(m *message) {
+	if cap(m.body) <= keepBody {
+		return
+	}
 	if !m.taken {
 		s.rooms.give(m.body)
 	}
