@@ -187,10 +187,10 @@ func TestCUDARemote(t *testing.T) {
 		must(t, err)
 		out, err := cmd.StdoutPipe()
 		must(t, err)
-		var all bytes.Buffer
-		cmd.Stderr = &all
+		notes, err := cmd.StderrPipe()
+		must(t, err)
 		must(t, cmd.Start())
-		answers := bufio.NewScanner(out)
+		answers, heard := bufio.NewScanner(out), bufio.NewScanner(notes)
 		if !answers.Scan() || answers.Text() != "filled 16, error 0" {
 			t.Errorf("%s: %s", flag, answers.Text())
 		}
@@ -203,10 +203,15 @@ func TestCUDARemote(t *testing.T) {
 		}
 		for flag == "--limit" && answers.Scan() { // until it is ended
 		}
+		told := false
+		for !told && heard.Scan() {
+			told = strings.Contains(heard.Text(), says)
+		}
 		_ = in.Close()
-		err = cmd.Wait()
-		if flag == "--limit" && err == nil || !strings.Contains(all.String(), says) {
-			t.Errorf("%s: %v: %s", flag, err, all.String())
+		for heard.Scan() { // before it is waited for
+		}
+		if err = cmd.Wait(); flag == "--limit" && err == nil || !told {
+			t.Errorf("%s: %v, and it is told: %v", flag, err, told)
 		}
 	}
 }
