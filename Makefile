@@ -83,7 +83,7 @@ test-pool: ## the 27 tests of clause 12 on a platform and pool nodes in network 
 	@scripts/deps.sh pool
 	@$(MAKE) --no-print-directory build
 	YUNHE_TEST_POOL=1 $(GO) test -count=1 -timeout 40m -v -run 'Test(Clause12|VirtualMachine|Systems)$$' ./e2e/pool
-	YUNHE_TEST_POOL=1 $(GO) test -count=1 -timeout 40m -v -run 'TestThirdParty$$|TestVendors$$|TestCUDARemoteFFmpeg$$' ./internal/pool
+	YUNHE_TEST_POOL=1 $(GO) test -count=1 -timeout 70m -v -run 'TestThirdParty$$|TestVendors$$|TestCUDARemoteFFmpeg$$' ./internal/pool
 
 test-pool-starts: ## 10,000 short programs on slices, some of which crash or are killed, leave nothing
 	@scripts/deps.sh pool
