@@ -128,7 +128,7 @@ static void mapped(cl_mem_flags flags, size_t n) {
 static int elsewhere(size_t n, cl_command_queue_properties of_first) {
   cl_int e, wrong = 0, x, round;
   cl_command_queue first = clCreateCommandQueue(context, device, of_first, &e);
-  if (e == CL_INVALID_QUEUE_PROPERTIES) return 0; // not every device has those
+  if (e == CL_INVALID_QUEUE_PROPERTIES) return 0; /* not every device has those */
   must(e, "queue");
   cl_command_queue second = clCreateCommandQueue(context, device, 0, &e);
   must(e, "queue");
