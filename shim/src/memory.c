@@ -561,6 +561,7 @@ static cl_int run_transfer(transfer *t) {
   }
   uint64_t posted = yp_posted(t->queue);
   answer a = {.land = &l};
+  yp_spare_look();
   yp_begin(t->queue->node, t->op);
   yp_word(t->queue->id);
   yp_proof(); /* it was looked at here */
