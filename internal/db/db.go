@@ -226,7 +226,14 @@ func (d *DB) Ping(ctx context.Context) error {
 // database did not come back, or that the answer to the commit got lost: then
 // the transaction may have been written.
 func (d *DB) Tx(ctx context.Context, fn func(*Tx) error) error {
-	return d.tx(ctx, sql.LevelSerializable, fn)
+	return d.tx(ctx, sql.LevelSerializable, "", fn)
+}
+
+// TxOn is Tx for transactions most of which write one table, and so meet. One that was
+// tried often has those wait that come to write that table before it is done, of all
+// processes, so that it is not tried for ever among new ones. table is not escaped.
+func (d *DB) TxOn(ctx context.Context, table string, fn func(*Tx) error) error {
+	return d.tx(ctx, sql.LevelSerializable, table, fn)
 }
 
 // RowsTx is Tx for transactions whose decisions rest on rows that they write
@@ -236,10 +243,10 @@ func (d *DB) Tx(ctx context.Context, fn func(*Tx) error) error {
 // others add to: on PostgreSQL such a transaction, among many that insert, was
 // run again for seconds.
 func (d *DB) RowsTx(ctx context.Context, fn func(*Tx) error) error {
-	return d.tx(ctx, sql.LevelRepeatableRead, fn)
+	return d.tx(ctx, sql.LevelRepeatableRead, "", fn)
 }
 
-func (d *DB) tx(ctx context.Context, level sql.IsolationLevel, fn func(*Tx) error) error {
+func (d *DB) tx(ctx context.Context, level sql.IsolationLevel, on string, fn func(*Tx) error) error {
 	if check, ok := ctx.Value(fence{}).(func(context.Context, *Tx) error); ok {
 		free := fn
 		fn = func(tx *Tx) error {
@@ -252,7 +259,7 @@ func (d *DB) tx(ctx context.Context, level sql.IsolationLevel, fn func(*Tx) erro
 	if d.writer != nil {
 		return d.writer.do(ctx, fn)
 	}
-	return d.pgTx(ctx, &sql.TxOptions{Isolation: level}, fn)
+	return d.pgTx(ctx, &sql.TxOptions{Isolation: level}, on, fn)
 }
 
 type fence struct{}
@@ -267,7 +274,7 @@ func Fenced(ctx context.Context, check func(context.Context, *Tx) error) context
 // there and back, where View takes three.
 func (d *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	if d.engine == Postgres {
-		return d.pgTx(ctx, nil, fn)
+		return d.pgTx(ctx, nil, "", fn)
 	}
 	return d.View(ctx, fn)
 }
@@ -275,7 +282,7 @@ func (d *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 // View runs fn on a consistent snapshot. fn must not write.
 func (d *DB) View(ctx context.Context, fn func(*Tx) error) error {
 	if d.engine == Postgres {
-		return d.pgTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, fn)
+		return d.pgTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, "", fn)
 	}
 	conn, err := d.readers.take(ctx)
 	if err != nil {
@@ -306,9 +313,10 @@ const (
 	conflictAlone = 4
 )
 
-// pgTx runs fn in a transaction or, if opt is nil, outside of one.
-func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {
-	begin := time.Now()
+// pgTx runs fn in a transaction or, if opt is nil, outside of one. In its turn
+// nobody else writes the table on, if that is named.
+func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, on string, fn func(*Tx) error) error {
+	begin, lock := time.Now(), ""
 	for i := 0; ; i++ {
 		if i == conflictAlone {
 			// Those that meet again and again take turns, so that one of them wins.
@@ -318,8 +326,11 @@ func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) e
 			case <-ctx.Done():
 				return ctx.Err()
 			}
+			if on != "" { // before anything is read, which is then as those left it that had the table before
+				lock = "; lock table " + on + " in exclusive mode"
+			}
 		}
-		err := d.pgOnce(ctx, opt, fn)
+		err := d.pgOnce(ctx, opt, lock, fn)
 		switch {
 		case isGone(ctx, err):
 			if errors.Is(err, errUnknown) || time.Since(begin) > goneTime {
@@ -342,7 +353,7 @@ func (d *DB) pgTx(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) e
 	}
 }
 
-func (d *DB) pgOnce(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error) error {
+func (d *DB) pgOnce(ctx context.Context, opt *sql.TxOptions, lock string, fn func(*Tx) error) error {
 	if opt == nil {
 		return protect(fn, &Tx{db: d, run: d.sql, Now: d.Now()})
 	}
@@ -351,7 +362,7 @@ func (d *DB) pgOnce(ctx context.Context, opt *sql.TxOptions, fn func(*Tx) error)
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer conn.Close() // the pool has it again
-	if _, err := conn.ExecContext(ctx, begun[*opt]); err != nil {
+	if _, err := conn.ExecContext(ctx, begun[*opt]+lock); err != nil {
 		rollback(ctx, conn)
 		return fmt.Errorf("begin: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/db"
 	"yunhe.dev/yunhe/internal/db/dbtest"
@@ -28,9 +29,64 @@ func makeTable(t *testing.T, d *db.DB) {
 
 func TestTxLosesNoWrite(t *testing.T) {
 	t.Parallel()
-	for name, run := range map[string]func(*db.DB, context.Context, func(*db.Tx) error) error{"Tx": (*db.DB).Tx, "RowsTx": (*db.DB).RowsTx} {
+	for name, run := range map[string]func(*db.DB, context.Context, func(*db.Tx) error) error{"Tx": (*db.DB).Tx, "RowsTx": (*db.DB).RowsTx, "TxOn": onCounter} {
 		t.Run(name, func(t *testing.T) { losesNoWrite(t, run) })
 	}
+}
+
+func onCounter(d *db.DB, ctx context.Context, fn func(*db.Tx) error) error {
+	return d.TxOn(ctx, "counter", fn)
+}
+
+// Others write while it looks, each time if they can: they cannot for ever.
+func TestTxOnIsNotTriedForEver(t *testing.T) {
+	t.Parallel()
+	d, ctx := dbtest.Postgres(t), t.Context()
+	makeTable(t, d)
+	must(t, d.Tx(ctx, func(tx *db.Tx) error {
+		return tx.Insert(ctx, "counter", []string{"id", "n"}, [][]any{{"a", 0}})
+	}))
+	more := func(tx *db.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE counter SET n = n + 1 WHERE id = 'a'`)
+		return err
+	}
+	tries := 0
+	var other sync.WaitGroup
+	must(t, d.TxOn(ctx, "counter", func(tx *db.Tx) error {
+		tries++
+		var n int64
+		if _, err := tx.Get(ctx, `SELECT n FROM counter WHERE id = 'a'`, nil, &n); err != nil {
+			return err
+		}
+		wrote := make(chan struct{})
+		other.Go(func() {
+			defer close(wrote)
+			if err := onCounter(d, ctx, more); err != nil {
+				t.Error(err)
+			}
+		})
+		wait := 10 * time.Second
+		if tries > 4 {
+			wait = 200 * time.Millisecond // what it cannot do it does not do later, either
+		}
+		select {
+		case <-wrote:
+		case <-time.After(wait):
+		}
+		_, err := tx.Exec(ctx, `UPDATE counter SET n = $1 WHERE id = 'a'`, n+1)
+		return err
+	}))
+	other.Wait()
+	if tries != 5 {
+		t.Errorf("it was tried %d times", tries)
+	}
+	must(t, d.View(ctx, func(tx *db.Tx) error {
+		var n int64
+		if _, err := tx.Get(ctx, `SELECT n FROM counter WHERE id = 'a'`, nil, &n); err != nil || n != 6 {
+			t.Errorf("the counter is %d (%v)", n, err)
+		}
+		return nil
+	}))
 }
 
 func losesNoWrite(t *testing.T, run func(*db.DB, context.Context, func(*db.Tx) error) error) {

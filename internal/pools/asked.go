@@ -196,7 +196,7 @@ func (s *Service) Ask(ctx context.Context, all []pool.Shares) (waits, not map[st
 	if err := s.refresh(ctx); err != nil {
 		return nil, nil, err
 	}
-	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+	err = s.tx(ctx, func(tx *db.Tx) error {
 		waits, not = map[string]string{}, map[string]string{}
 		a := &asking{s: s}
 		if a.wishes, a.waiting, err = readAsked(ctx, tx); err != nil {
@@ -397,7 +397,7 @@ func (s *Service) PriorityTx(ctx context.Context, tx *db.Tx, ids []string, prior
 // Keep says that replicas still wait for what they asked for.
 func (s *Service) Keep(ctx context.Context, wishes []string) error {
 	for part := range slices.Chunk(wishes, 500) {
-		err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		err := s.tx(ctx, func(tx *db.Tx) error {
 			among, arg := tx.In(2, part)
 			_, err := tx.Exec(ctx, `UPDATE pool_slices SET polled_at = $1 WHERE state = 1 AND run_id `+among, db.Micros(tx.Now), arg)
 			return err
@@ -412,7 +412,7 @@ func (s *Service) Keep(ctx context.Context, wishes []string) error {
 // Hold has replicas keep slices that have a place until then, though they have no room: it is
 // being made.
 func (s *Service) Hold(ctx context.Context, wishes []string, until time.Time) error {
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+	err := s.tx(ctx, func(tx *db.Tx) error {
 		among, arg := tx.In(2, wishes)
 		_, err := tx.Exec(ctx, `UPDATE pool_slices SET assigned_at = $1 WHERE wished AND state = 2 AND assigned_at < $1 AND run_id `+among, db.Micros(until.Add(-unclaimed)), arg)
 		return err
@@ -425,7 +425,7 @@ func (s *Service) Hold(ctx context.Context, wishes []string, until time.Time) er
 
 // adopt makes what a replica asked for its run's, and returns it.
 func (s *Service) adopt(ctx context.Context, w pool.Shares) (list []*Slice, err error) {
-	err = s.db.Tx(ctx, func(tx *db.Tx) (err error) {
+	err = s.tx(ctx, func(tx *db.Tx) (err error) {
 		list, err = readSlices(ctx, tx, `WHERE run_id = $1 AND run_id <> '' AND state < 4 ORDER BY slice_id`, w.Wish)
 		if err != nil || len(list) == 0 {
 			return err

@@ -35,6 +35,11 @@ func revise(ctx context.Context, tx *db.Tx, anew bool) error {
 	return nil
 }
 
+// tx is [db.DB.TxOn] the revision, as what changes the pool meets there.
+func (s *Service) tx(ctx context.Context, fn func(*db.Tx) error) error {
+	return s.db.TxOn(ctx, "pool_revision", fn)
+}
+
 // copied is all nodes at a revision, by ID. Nothing in it is ever changed.
 type copied struct {
 	rev, known int64

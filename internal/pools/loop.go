@@ -97,7 +97,7 @@ func (s *Service) round(ctx context.Context, begun time.Time) error {
 	if err != nil || len(o.gone)+len(o.drained)+len(o.slices)+len(o.lost)+len(o.pieces) == 0 {
 		return err
 	}
-	return s.db.Tx(ctx, func(tx *db.Tx) error {
+	return s.tx(ctx, func(tx *db.Tx) error {
 		o, err := overTx(ctx, tx, begun) // it may have changed
 		if err != nil {
 			return err

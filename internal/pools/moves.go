@@ -29,7 +29,7 @@ func (s *Service) Move(ctx context.Context, id, node, device string, wait time.D
 	}
 	told := s.feed.Watch()
 	defer told.Close()
-	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+	err = s.tx(ctx, func(tx *db.Tx) error {
 		x, err := own(ctx, tx, id)
 		if err != nil {
 			return err

@@ -119,7 +119,7 @@ func (s *Service) Report(ctx context.Context, r Report, wait time.Duration) (poo
 	}
 	var w pool.Wanted
 	var running []string
-	err := s.db.Tx(ctx, func(tx *db.Tx) (err error) {
+	err := s.tx(ctx, func(tx *db.Tx) (err error) {
 		if err := s.KnownTx(ctx, tx, r.Node, r.Secret); err != nil { // it may have left meanwhile
 			return err
 		}
@@ -237,7 +237,7 @@ func (s *Service) Attend(ctx context.Context, node, secret string, send func() e
 func (s *Service) cutOff(ctx context.Context, node string, quiet time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	return s.db.Tx(ctx, func(tx *db.Tx) error {
+	return s.tx(ctx, func(tx *db.Tx) error {
 		since := tx.Now.Add(-quiet)
 		n, err := tx.Exec(ctx, `UPDATE pool_beats SET gone_at = $2 WHERE node_id = $1 AND seen_at < $3`, node, db.Micros(since), db.Micros(since.Add(2*beatEvery)))
 		if err != nil || n == 0 {
@@ -258,7 +258,7 @@ func (s *Service) broken(ctx context.Context, r *Report) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+	err := s.tx(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, `UPDATE pool_beats SET gone_at = $3 WHERE node_id = $1 AND boot = $2`, r.Node, r.Boot, db.Micros(tx.Now))
 		if err != nil || n == 0 {
 			return err

@@ -232,7 +232,7 @@ func (s *Service) follow(ctx context.Context, run, node string, home pool.Home) 
 	if node == home.Node || stays && !home.Room {
 		return nil
 	}
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+	err := s.tx(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, `UPDATE pool_slices SET want_node = $2 WHERE run_id = $1 AND run_id <> '' AND state = 1`, run, home.Node)
 		if err != nil || n == 0 { // they have a place
 			return err

@@ -94,7 +94,7 @@ func (s *Service) SetSpec(ctx context.Context, x Spec) (*Spec, error) {
 	if err := x.check(); err != nil {
 		return nil, err
 	}
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+	err := s.tx(ctx, func(tx *db.Tx) error {
 		all, err := readSpecs(ctx, tx)
 		if err != nil {
 			return err
@@ -124,7 +124,7 @@ func (s *Service) Specs(ctx context.Context) (out []*Spec, err error) {
 
 // DeleteSpec deletes a specification; fault.NotFound if there is none.
 func (s *Service) DeleteSpec(ctx context.Context, id string) error {
-	return s.db.Tx(ctx, func(tx *db.Tx) error {
+	return s.tx(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, `DELETE FROM pool_specs WHERE spec_id = $1`, id)
 		if err == nil && n == 0 {
 			err = fault.New(fault.NotFound, "there is no specification %q of slices; see yunhe pool spec list", clip(id))
@@ -191,7 +191,7 @@ func (s *Service) SetGroup(ctx context.Context, g Group) (*Group, error) {
 		return nil, err
 	}
 	var out *Group
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+	err := s.tx(ctx, func(tx *db.Tx) error {
 		all, err := readGroups(ctx, tx)
 		if err != nil {
 			return err
@@ -241,7 +241,7 @@ func (s *Service) Groups(ctx context.Context) (out []*Group, err error) {
 
 // DeleteGroup deletes a group without slices; fault.NotFound, fault.Conflict.
 func (s *Service) DeleteGroup(ctx context.Context, id string) error {
-	return s.db.Tx(ctx, func(tx *db.Tx) error {
+	return s.tx(ctx, func(tx *db.Tx) error {
 		var live int64
 		if _, err := tx.Get(ctx, `SELECT COUNT(*) FROM pool_slices WHERE state < 4 AND group_id = $1`, []any{id}, &live); err != nil {
 			return err
@@ -276,7 +276,7 @@ func (s *Service) SetPolicy(ctx context.Context, p Policy) (Policy, error) {
 		return p, c.Err()
 	}
 	var out Policy
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+	err := s.tx(ctx, func(tx *db.Tx) error {
 		base, err := readPolicy(ctx, tx)
 		if err != nil {
 			return err
@@ -310,7 +310,7 @@ func (s *Service) CreateToken(ctx context.Context, ttl int64) (token string, exp
 	raw := make([]byte, 24)
 	_, _ = rand.Read(raw) // it does not fail
 	token = "yp_" + base64.RawURLEncoding.EncodeToString(raw)
-	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+	err = s.tx(ctx, func(tx *db.Tx) error {
 		expires = tx.Now.Add(time.Duration(ttl) * time.Second)
 		if _, err := tx.Exec(ctx, `DELETE FROM pool_node_tokens WHERE expires_at < $1`, db.Micros(tx.Now)); err != nil {
 			return err
@@ -341,7 +341,7 @@ func (s *Service) Join(ctx context.Context, token, node, secret string) error {
 		return c.Err()
 	}
 	who := node + " " + hash(secret)
-	return s.db.Tx(ctx, func(tx *db.Tx) error {
+	return s.tx(ctx, func(tx *db.Tx) error {
 		var used string
 		var expires int64
 		found, err := tx.Get(ctx, `SELECT used_by, expires_at FROM pool_node_tokens WHERE token_hash = $1`, []any{hash(token)}, &used, &expires)
@@ -414,7 +414,7 @@ func (s *Service) Nodes(ctx context.Context) (out []*Node, err error) {
 
 // changeNode changes a node in a transaction and returns it as it is then.
 func (s *Service) changeNode(ctx context.Context, id string, change func(tx *db.Tx, n *Node) error) (out *Node, err error) {
-	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+	err = s.tx(ctx, func(tx *db.Tx) error {
 		if out, err = readNode(ctx, tx, id, true); err != nil {
 			return err
 		}

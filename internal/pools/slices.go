@@ -34,7 +34,7 @@ func (s *Service) Request(ctx context.Context, r Request) (out *Slice, err error
 		return nil, err
 	}
 	var wanted *Slice
-	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+	err = s.tx(ctx, func(tx *db.Tx) error {
 		x, cards := r.slice(caller, tx.Now)
 		wanted = x
 		if r.ID != "" {
@@ -195,7 +195,7 @@ func (s *Service) refused(ctx context.Context, x *Slice, why error) {
 	if !s.refusals.allow(s.db.Now()) {
 		return
 	}
-	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+	err := s.tx(ctx, func(tx *db.Tx) error {
 		e := about(x, logs.Warn, "slice refused", fmt.Sprintf("reason=%q %s", why.Error(), x.asked()))
 		e.Slice = "" // there is none
 		return s.logs.AddTx(ctx, tx, e)
@@ -361,7 +361,7 @@ func (s *Service) awaited(ctx context.Context, x *Slice) error {
 	if x.State != Waiting || s.db.Now().Sub(x.PolledAt) <= pollEvery {
 		return nil
 	}
-	return s.db.Tx(ctx, func(tx *db.Tx) error {
+	return s.tx(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, `UPDATE pool_slices SET polled_at = $2 WHERE (slice_id = $1 OR set_id = $3 AND $3 <> '') AND state = 1`, x.ID, db.Micros(tx.Now), x.Set)
 		return err
 	})
@@ -490,7 +490,7 @@ func (s *Service) Resize(ctx context.Context, id string, compute, mem int64) (ou
 	if c.Err() != nil {
 		return nil, c.Err()
 	}
-	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+	err = s.tx(ctx, func(tx *db.Tx) error {
 		x, err := own(ctx, tx, id)
 		if err != nil {
 			return err
@@ -576,7 +576,7 @@ func (s *Service) roomTx(ctx context.Context, tx *db.Tx, x *Slice, compute, mem 
 
 // Release ends a slice; one that has ended stays as it is.
 func (s *Service) Release(ctx context.Context, id string) (out *Slice, err error) {
-	err = s.db.Tx(ctx, func(tx *db.Tx) error {
+	err = s.tx(ctx, func(tx *db.Tx) error {
 		x, err := own(ctx, tx, id)
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"yunhe.dev/yunhe/internal/pool/wire"
 )
@@ -499,6 +500,51 @@ func TestAhead(t *testing.T) {
 		waits := d.called("clWaitForEvents")
 		if err := s.do(asks(wire.OpCreateQueue, 1, words(1, 90, 0))); err != nil || s.ahead || d.called("clWaitForEvents") > waits != c.ahead {
 			t.Errorf("%+v: another queue waits %d times: %v", c, d.called("clWaitForEvents")-waits, err)
+		}
+	}
+}
+
+// TestFlushedBlocks: drivers whose calls that block wait for nothing of what another thread
+// flushed just then are asked to wait for it.
+func TestFlushedBlocks(t *testing.T) {
+	t.Parallel()
+	for _, op := range []wire.Op{wire.OpRead, wire.OpWrite} {
+		for _, fails := range []bool{false, true} {
+			s, bad := session(&heard{}), int32(clSuccess)
+			if fails {
+				bad = clOutOfResources
+			}
+			d := plays(t, s)
+			s.lib.forgets = true
+			body := words(2, 3, 0, 1, 0, 0, 0, 16, 1, 1, 0, 0, 16, 0, 0, 0)
+			if op == wire.OpWrite {
+				body = wire.AppendBytes(body, make([]byte, 16))
+			}
+			m := asks(op, 0, body)
+			m.Flags = wire.FlagAnswer
+			done := make(chan error)
+			go func() { done <- s.do(m) }()
+			soonTrue(t, "nobody waits", func() bool { return d.called("clWaitForEvents") == 1 })
+			select {
+			case <-done:
+				t.Error("it is over before its event")
+			case <-time.After(10 * time.Millisecond):
+			}
+			d.mu.Lock()
+			var all []uintptr
+			for e := range d.status {
+				all = append(all, e)
+			}
+			d.mu.Unlock()
+			for _, e := range all {
+				d.end(e, bad)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if n := d.called("clReleaseEvent"); n != len(all) || n != 1 {
+				t.Errorf("of %d events %d were released", len(all), n)
+			}
 		}
 	}
 }

@@ -495,6 +495,11 @@ func (s *Session) transfer(m *message, b *wire.Body) error {
 		bad = s.lib.status(name+"Image", q.ptr, o.ptr, block, atWords(origin), atWords(region), 0, 0, atData(data), waitsN, waitsAt, atWords(own))
 	}
 	q.fed.Add(1)
+	if block != 0 && bad == clSuccess && s.lib.forgets {
+		if bad = s.lib.status("clWaitForEvents", 1, atWords(own)); bad != clSuccess {
+			s.lib.call("clReleaseEvent", uintptr(own[0]))
+		}
+	}
 	if !ordered || bad != clSuccess {
 		over(bad)
 	}

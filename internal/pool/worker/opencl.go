@@ -100,7 +100,7 @@ type library struct {
 	functions map[string]uintptr
 	infos     [len(infos)]uintptr // of these, those of infos
 	one       *sync.Mutex         // held by who calls; nil: many may
-	forgets   bool                // clFinish does not wait for what was flushed
+	forgets   bool                // clFinish, and who blocks, does not wait for what was flushed
 	marksAll  bool                // a marker waits for all that its queue was given before, even if it is given a list
 }
 
@@ -111,8 +111,9 @@ func serial(d between.Device) bool {
 	return d.Vendor == "Oclgrind" || strings.HasPrefix(d.Model, "basic-") && strings.HasPrefix(d.Driver, "Portable Computing Language ")
 }
 
-// forgetful begins the names of drivers whose clFinish waits only for what was not flushed
-// before (Mesa 22.3): the worker flushes when the program does not.
+// forgetful begins the names of drivers whose clFinish, and calls that block, wait only for
+// what was not flushed before, by another thread either (Mesa 22.3): the worker flushes when
+// the program does not.
 const forgetful = "rusticl "
 
 // marking begins the names of drivers in whose queues that do not keep order a marker with a
