@@ -108,7 +108,10 @@ func startSSHD(t *testing.T, o sshdOptions) *sshd {
 	s.addr = l.Addr().String()
 	l.Close()
 	_, port, _ := net.SplitHostPort(s.addr)
+	// SHLVL: bash reads a person's start-up file when it runs a command for SSH, unless
+	// another shell runs it. What is in this machine's is not what is tested, and may be slow.
 	config := fmt.Sprintf(`Port %s
+SetEnv SHLVL=1
 ListenAddress 127.0.0.1
 HostKey %[2]s/host_ecdsa
 HostKey %[2]s/host_ed25519
