@@ -51,7 +51,7 @@ test: ## all tests that need no special hardware
 
 # Without the detector in SQLite's engine and what unpacks: decision 35. GOGC: memory for a tenth of the time.
 test-go: # Go tests on the real engines, with the race detector
-	@CGO_ENABLED=1 GOGC=200 scripts/gotest.sh "$$($(GO) list ./... | grep -v /e2e/)" -- -vet=off -race -gcflags=modernc.org/...=-race=false -gcflags=compress/flate=-race=false -timeout 30m
+	@CGO_ENABLED=1 GOGC=200 scripts/gotest.sh "$$($(GO) list ./... | grep -v /e2e/)" -- -vet=off -race -gcflags=modernc.org/...=-race=false -gcflags=compress/flate=-race=false -timeout 60m
 
 test-web: # the console's unit tests
 	@scripts/console.sh test

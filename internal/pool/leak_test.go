@@ -43,7 +43,7 @@ func held(t *testing.T) (all [4]int) {
 // YUNHE_TEST_POOL_STARTS.
 func TestStarts(t *testing.T) {
 	n := start(t, pool.NodeConfig{})
-	times := 1000
+	times := 300
 	if s := os.Getenv("YUNHE_TEST_POOL_STARTS"); s != "" {
 		var err error
 		if times, err = strconv.Atoi(s); err != nil || times < 1 {
