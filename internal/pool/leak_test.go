@@ -39,7 +39,7 @@ func held(t *testing.T) (all [4]int) {
 }
 
 // TestStarts: of tasks that were started and ended, however, nothing is left.
-// It is not parallel: what others hold would be counted. There are 1,000, or
+// It is not parallel: what others hold would be counted. There are 300, or
 // YUNHE_TEST_POOL_STARTS.
 func TestStarts(t *testing.T) {
 	n := start(t, pool.NodeConfig{})
