@@ -77,8 +77,8 @@ func newKey(t *testing.T, path string) ssh.PublicKey {
 
 // sshdOptions are for machines out of the ordinary.
 type sshdOptions struct {
-	wrap   []string // the command that runs it
-	config string   // more lines
+	wrap []string // the command that runs it
+	env  string   // what commands have of it, too
 }
 
 func startSSHD(t *testing.T, o sshdOptions) *sshd {
@@ -111,7 +111,7 @@ func startSSHD(t *testing.T, o sshdOptions) *sshd {
 	// SHLVL: bash reads a person's start-up file when it runs a command for SSH, unless
 	// another shell runs it. What is in this machine's is not what is tested, and may be slow.
 	config := fmt.Sprintf(`Port %s
-SetEnv SHLVL=1
+SetEnv SHLVL=1 %[3]s
 ListenAddress 127.0.0.1
 HostKey %[2]s/host_ecdsa
 HostKey %[2]s/host_ed25519
@@ -122,8 +122,7 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
-%[3]s
-`, port, s.dir, o.config)
+`, port, s.dir, o.env)
 	path := filepath.Join(s.dir, "sshd_config")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -725,7 +724,7 @@ func TestJoinWithSudo(t *testing.T) {
 	}
 	write("id", "echo 1000\n")
 	write("sudo", "echo 'sudo: a password is required' >&2\nexit 1\n")
-	l := newLab(t, sshdOptions{config: "SetEnv PATH=" + tools + ":/usr/sbin:/usr/bin:/sbin:/bin"})
+	l := newLab(t, sshdOptions{env: "PATH=" + tools + ":/usr/sbin:/usr/bin:/sbin:/bin"})
 	c := l.start(nil, l.args("--center", l.center)...)
 	c.endWithin(t, 1, apptest.Patience)
 	for _, want := range []string{`step "machine": root is not root there, and sudo says: sudo: a password is required`, "use sudo without a password"} {
