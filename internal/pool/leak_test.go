@@ -39,11 +39,11 @@ func held(t *testing.T) (all [4]int) {
 }
 
 // TestStarts: of tasks that were started and ended, however, nothing is left.
-// It is not parallel: what others hold would be counted. There are 300, or
+// It is not parallel: what others hold would be counted. There are 1,000, or
 // YUNHE_TEST_POOL_STARTS.
 func TestStarts(t *testing.T) {
 	n := start(t, pool.NodeConfig{})
-	times := 300
+	times := 1000
 	if s := os.Getenv("YUNHE_TEST_POOL_STARTS"); s != "" {
 		var err error
 		if times, err = strconv.Atoi(s); err != nil || times < 1 {
